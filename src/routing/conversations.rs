@@ -1,0 +1,136 @@
+use std::time::Duration;
+
+use lru::LruCache;
+
+use super::{Key, ReplicaId, Time};
+
+/// A conversation used within this time is live: it counts in the load of its home (the rule's 300 s).
+pub const LIVE: Duration = Duration::from_secs(300);
+
+/// Which replica each conversation lives on: the session-affinity table.
+///
+/// Two lists, each in order of last use, hold the live and the idle conversations. So the number of live ones on a
+/// replica is always at hand, and what is to be forgotten always stands at the end of a list.
+pub struct Conversations {
+    live: LruCache<Key, Conversation>,
+    idle: LruCache<Key, Conversation>,
+    counts: Vec<Counts>,
+    evicted: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Conversation {
+    home: ReplicaId,
+    last_used: Time,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    live: u32,
+    all: u32,
+}
+
+impl Default for Conversations {
+    fn default() -> Self {
+        Conversations { live: LruCache::unbounded(), idle: LruCache::unbounded(), counts: Vec::new(), evicted: 0 }
+    }
+}
+
+impl Conversations {
+    /// Conversations in the table.
+    pub fn len(&self) -> usize {
+        self.live.len() + self.idle.len()
+    }
+
+    /// Whether the table holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Conversations pushed out by the limit before they were due to be forgotten.
+    pub fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    /// The home of a conversation, if it has one. Not a use of it.
+    pub fn home(&self, key: &Key) -> Option<ReplicaId> {
+        self.live.peek(key).or_else(|| self.idle.peek(key)).map(|conversation| conversation.home)
+    }
+
+    /// Conversations at home on `replica` that were used within [`LIVE`], as of the last [`Conversations::expire`].
+    pub fn live_on(&self, replica: ReplicaId) -> u32 {
+        self.counts.get(replica.index()).map_or(0, |counts| counts.live)
+    }
+
+    /// Conversations at home on `replica`.
+    pub fn held_on(&self, replica: ReplicaId) -> u32 {
+        self.counts.get(replica.index()).map_or(0, |counts| counts.all)
+    }
+
+    /// Notes a turn of the conversation at `home`, which becomes its home if it was another. Pushes the longest unused
+    /// conversations out until at most `limit` remain.
+    pub fn put(&mut self, key: Key, home: ReplicaId, now: Time, limit: usize) {
+        self.remove(&key);
+        while self.len() >= limit.max(1) {
+            self.evict();
+        }
+        self.live.put(key, Conversation { home, last_used: now });
+        let counts = self.counts_mut(home);
+        counts.live += 1;
+        counts.all += 1;
+    }
+
+    /// Lets live conversations grow idle and forgets those unused for `idle_forget`.
+    pub fn expire(&mut self, now: Time, idle_forget: Duration) {
+        let past = |conversation: &Conversation, age| now.since(conversation.last_used) > age;
+        while self.live.peek_lru().is_some_and(|(_, conversation)| past(conversation, LIVE.min(idle_forget))) {
+            let Some((key, conversation)) = self.live.pop_lru() else { break };
+            self.counts_mut(conversation.home).live -= 1;
+            self.idle.put(key, conversation);
+        }
+        while self.idle.peek_lru().is_some_and(|(_, conversation)| past(conversation, idle_forget)) {
+            let Some((_, conversation)) = self.idle.pop_lru() else { break };
+            self.counts_mut(conversation.home).all -= 1;
+        }
+    }
+
+    /// Forgets every conversation at home on `replica`; returns how many there were.
+    pub fn forget_home(&mut self, replica: ReplicaId) -> usize {
+        let homed: Vec<Key> = self
+            .live
+            .iter()
+            .chain(self.idle.iter())
+            .filter(|(_, conversation)| conversation.home == replica)
+            .map(|(key, _)| *key)
+            .collect();
+        for key in &homed {
+            self.remove(key);
+        }
+        homed.len()
+    }
+
+    fn remove(&mut self, key: &Key) {
+        if let Some(conversation) = self.live.pop(key) {
+            let counts = self.counts_mut(conversation.home);
+            counts.live -= 1;
+            counts.all -= 1;
+        } else if let Some(conversation) = self.idle.pop(key) {
+            self.counts_mut(conversation.home).all -= 1;
+        }
+    }
+
+    fn evict(&mut self) {
+        let oldest = self.idle.peek_lru().or_else(|| self.live.peek_lru()).map(|(key, _)| *key);
+        if let Some(key) = oldest {
+            self.remove(&key);
+            self.evicted += 1;
+        }
+    }
+
+    fn counts_mut(&mut self, replica: ReplicaId) -> &mut Counts {
+        if self.counts.len() <= replica.index() {
+            self.counts.resize(replica.index() + 1, Counts::default());
+        }
+        &mut self.counts[replica.index()]
+    }
+}

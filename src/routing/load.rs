@@ -1,0 +1,78 @@
+//! The load of a replica, by which new conversations are placed.
+
+use std::time::Duration;
+
+use super::replica::{Engine, Replica};
+use super::{Conversations, ReplicaId, Time};
+
+/// A full KV cache weighs as much as eight requests in flight (the published rule's figure).
+pub const KV_WEIGHT: f64 = 8.0;
+
+/// Readings older than this say nothing about now (the published rule's figure: three scrapes).
+pub const READING_MAX_AGE: Duration = Duration::from_secs(15);
+
+/// The KV cache in use on a replica, 0 to 1, if a reading fresh enough says so.
+pub(super) fn kv_usage(replica: &Replica, now: Time) -> Option<f64> {
+    let (reading, at) = replica.reading.as_ref()?;
+    reading.kv_cache_usage.filter(|usage| usage.is_finite() && now.since(*at) < READING_MAX_AGE)
+}
+
+/// `in flight + 8 x KV use + live conversations`. Without a KV use, the first and the last.
+pub(super) fn score(replica: &Replica, live: u32, kv_usage: Option<f64>) -> f64 {
+    f64::from(replica.in_flight) + KV_WEIGHT * kv_usage.unwrap_or(0.0) + f64::from(live)
+}
+
+/// The replica with the least load; ties go to the fewest live conversations, then to the first listed.
+///
+/// The KV term counts only if every candidate has a fresh reading: otherwise those without one would look empty.
+pub(super) fn least_loaded(
+    candidates: impl Iterator<Item = ReplicaId> + Clone,
+    replicas: &[Replica],
+    conversations: &Conversations,
+    now: Time,
+) -> Option<ReplicaId> {
+    let all_read = candidates.clone().all(|id| kv_usage(&replicas[id.index()], now).is_some());
+    candidates
+        .map(|id| {
+            let replica = &replicas[id.index()];
+            let live = conversations.live_on(id);
+            let usage = if all_read { kv_usage(replica, now) } else { None };
+            (score(replica, live, usage), live, id)
+        })
+        .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
+        .map(|(_, _, id)| id)
+}
+
+/// The replica with the fewest requests in flight; ties go to `home`, then to the first listed.
+pub(super) fn fewest_in_flight(
+    candidates: impl Iterator<Item = ReplicaId>,
+    replicas: &[Replica],
+    home: ReplicaId,
+) -> Option<ReplicaId> {
+    candidates.min_by_key(|id| (replicas[id.index()].in_flight, *id != home))
+}
+
+/// Requests that an engine has to do for each of its ranks, where it balances them itself.
+///
+/// The engine's own gauges are a few seconds old, so what this balancer has sent or got back since the reading is
+/// added at once; its own requests in flight are the least that can be true.
+pub(super) fn busy(engine: &Engine, replicas: &[Replica], now: Time) -> f64 {
+    let own = f64::from(in_flight(engine, replicas));
+    let gauges: Option<f64> = engine
+        .replicas
+        .iter()
+        .map(|id| {
+            let (reading, at) = replicas[id.index()].reading.as_ref()?;
+            let fresh = now.since(*at) < READING_MAX_AGE;
+            fresh.then_some(reading.running? + reading.waiting.unwrap_or(0.0))
+        })
+        .sum();
+    let since_reading = own - f64::from(engine.in_flight_at_reading);
+    let busy = gauges.map_or(own, |gauges| own.max(gauges + since_reading));
+    busy / engine.replicas.len().max(1) as f64
+}
+
+/// This balancer's requests in flight on an engine, over all its ranks.
+pub(super) fn in_flight(engine: &Engine, replicas: &[Replica]) -> u32 {
+    engine.unranked_in_flight + engine.replicas.iter().map(|id| replicas[id.index()].in_flight).sum::<u32>()
+}

@@ -1,0 +1,117 @@
+use super::{DecisionCounts, Time};
+
+/// One replica of a model for as long as the router lives: an index that is never given to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReplicaId(pub(super) u32);
+
+impl ReplicaId {
+    /// Its place in the router's list.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// An engine to route to: one URL, with one replica or with one for each data-parallel rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineSpec {
+    /// `host:port`, the name of its one replica; a rank is called `host:port#rank`.
+    pub name: String,
+    /// Data-parallel ranks, from 1.
+    pub data_parallel_size: u32,
+}
+
+/// Where a request was sent: an engine and, where the balancer knows it, the rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The engine's place in the router's list of engines.
+    pub engine: usize,
+    /// The replica, or none where the engine chooses among its ranks.
+    pub replica: Option<ReplicaId>,
+    /// The rank to name to the engine, where it is to be named.
+    pub rank: Option<u32>,
+}
+
+/// Whether new requests go to an engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// In use; also before its first reading.
+    #[default]
+    Up,
+    /// Failed its checks: used only when nothing else is left.
+    Out,
+    /// No longer configured: what it has in flight ends there.
+    Draining,
+}
+
+impl State {
+    /// The name in metrics and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Up => "up",
+            State::Out => "out",
+            State::Draining => "draining",
+        }
+    }
+}
+
+/// What an engine's metrics said of one replica at one moment. None: the engine does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Reading {
+    /// Requests being computed.
+    pub running: Option<f64>,
+    /// Requests waiting in the engine's queue.
+    pub waiting: Option<f64>,
+    /// KV cache used by running requests, 0 to 1.
+    pub kv_cache_usage: Option<f64>,
+    /// Prompt tokens looked up in the prefix cache since the engine started.
+    pub prefix_queries: Option<f64>,
+    /// Prompt tokens found there.
+    pub prefix_hits: Option<f64>,
+    /// Prompt tokens read since the engine started.
+    pub prompt_tokens: Option<f64>,
+    /// Tokens generated since the engine started.
+    pub generation_tokens: Option<f64>,
+    /// When the engine's process started, in seconds since 1970.
+    pub process_start_s: Option<f64>,
+}
+
+impl Reading {
+    /// Whether the engine must have started anew between `before` and this: a counter fell, or the process is another.
+    pub fn restarted_since(&self, before: &Reading) -> bool {
+        let fell =
+            |now: Option<f64>, before: Option<f64>| matches!((now, before), (Some(now), Some(before)) if now < before);
+        fell(self.prompt_tokens, before.prompt_tokens)
+            || fell(self.generation_tokens, before.generation_tokens)
+            || fell(self.prefix_queries, before.prefix_queries)
+            || matches!((self.process_start_s, before.process_start_s), (Some(now), Some(before)) if now != before)
+    }
+
+    /// Prompt tokens found in the prefix cache over those looked up, 0 to 1.
+    pub fn prefix_hit_ratio(&self) -> Option<f64> {
+        match (self.prefix_hits, self.prefix_queries) {
+            (Some(hits), Some(queries)) if queries > 0.0 => Some(hits / queries),
+            _ => None,
+        }
+    }
+}
+
+/// An engine as the router keeps it.
+pub(super) struct Engine {
+    pub spec: EngineSpec,
+    pub state: State,
+    pub replicas: Vec<ReplicaId>,
+    /// Requests in flight whose rank the engine chose itself.
+    pub unranked_in_flight: u32,
+    /// This balancer's requests in flight when the last reading came: the gauges of that reading count them too.
+    pub in_flight_at_reading: u32,
+}
+
+/// A replica as the router keeps it.
+pub(super) struct Replica {
+    pub engine: usize,
+    pub rank: u32,
+    pub in_flight: u32,
+    pub decisions: DecisionCounts,
+    pub reading: Option<(Reading, Time)>,
+    pub restarts: u64,
+}

@@ -1,0 +1,344 @@
+use std::time::Duration;
+
+use super::load::{busy, fewest_in_flight, in_flight, least_loaded};
+use super::replica::{Engine, Replica};
+use super::{Conversations, Decision, DecisionCounts, EngineSpec, Key, Reading, ReplicaId, State, Target, Time};
+
+/// How one model is routed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Whether conversations have homes. Off: by load alone, and an engine chooses among its ranks itself.
+    pub affinity: bool,
+    /// Requests in flight on a home from which on its next request goes elsewhere; at least 1.
+    pub spill_threshold: u32,
+    /// A conversation unused for this long is forgotten.
+    pub idle_forget: Duration,
+    /// Conversations kept at most; the longest unused is forgotten first.
+    pub conversations_max: usize,
+}
+
+/// What a request asks of the router.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// Its conversation, where one could be told.
+    pub key: Option<Key>,
+    /// The data-parallel rank that the client named.
+    pub pin: Pin,
+}
+
+/// A data-parallel rank named by the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pin {
+    /// None named.
+    None,
+    /// This one.
+    Rank(u32),
+    /// Something that is no number: the engine will say so.
+    Invalid,
+}
+
+/// Where a request goes, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    pub target: Target,
+    pub decision: Decision,
+}
+
+/// What the failure of a try says about the replica tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// It could not be reached: a conversation at home there moves to where the next try goes.
+    Unreachable,
+    /// It is there but would not serve: the conversation's home stays.
+    Refused,
+}
+
+/// Decides where the requests of one model go, and keeps what the decisions rest on.
+///
+/// Every [`Router::route`] and [`Router::retry`] counts the request in where it goes, and is to be matched by one
+/// [`Router::finish`]. `bench/` drives this in virtual time; the proxy calls it under a lock.
+pub struct Router {
+    pub(super) settings: Settings,
+    /// Every engine there ever was, so that an index stays valid while a request is in flight.
+    pub(super) engines: Vec<Engine>,
+    /// The engines configured now, in the order in which ties are resolved.
+    pub(super) order: Vec<usize>,
+    pub(super) replicas: Vec<Replica>,
+    pub(super) conversations: Conversations,
+    pub(super) failed_over: u64,
+}
+
+impl Router {
+    /// A router over `engines`, in the order in which ties are resolved.
+    pub fn new(settings: Settings, engines: &[EngineSpec]) -> Router {
+        let mut router = Router {
+            settings,
+            engines: Vec::new(),
+            order: Vec::new(),
+            replicas: Vec::new(),
+            conversations: Conversations::default(),
+            failed_over: 0,
+        };
+        router.set_engines(engines);
+        router
+    }
+
+    /// Replaces the settings and the engines. An engine that stays keeps its counters, conversations and health; one
+    /// that goes ends what it has in flight, and its conversations are placed anew.
+    pub fn configure(&mut self, settings: Settings, engines: &[EngineSpec]) {
+        self.settings = settings;
+        self.set_engines(engines);
+    }
+
+    /// Chooses where a request goes and counts it in there. None: the model has no engine.
+    pub fn route(&mut self, ask: &Ask, now: Time) -> Option<Route> {
+        self.conversations.expire(now, self.settings.idle_forget);
+        let route = match ask.pin {
+            Pin::None if !self.settings.affinity => self.unrouted(&[], now),
+            Pin::None => self.by_conversation(ask.key, now),
+            Pin::Rank(rank) => self.pinned(ask.key, rank, &[], now).or_else(|| self.mispinned(ask.key, now)),
+            Pin::Invalid => self.mispinned(ask.key, now),
+        }?;
+        self.count_in(&route.target);
+        let counted = route.target.replica.unwrap_or(self.engines[route.target.engine].replicas[0]);
+        self.replicas[counted.index()].decisions.count(route.decision);
+        Some(route)
+    }
+
+    /// Chooses where a request goes next that failed on every engine in `tried` (the last one just now), and counts it
+    /// in there. The decision stays. None: no other engine is left.
+    pub fn retry(&mut self, ask: &Ask, tried: &[usize], why: Retry, now: Time) -> Option<Target> {
+        let target = match ask.pin {
+            Pin::Rank(rank) => self.pinned(ask.key, rank, tried, now)?.target,
+            Pin::None if self.settings.affinity => self.target(self.least_loaded(tried, now)?),
+            Pin::None | Pin::Invalid => self.unrouted(tried, now)?.target,
+        };
+        if let (Retry::Unreachable, Some(key), Some(replica)) = (why, ask.key, target.replica)
+            && let Some(home) = self.conversations.home(&key)
+            && tried.last() == Some(&self.replicas[home.index()].engine)
+        {
+            self.conversations.put(key, replica, now, self.settings.conversations_max);
+        }
+        self.failed_over += 1;
+        self.count_in(&target);
+        Some(target)
+    }
+
+    /// Where a request goes that follows its conversation but is no turn of it (counting tokens, rendering a prompt):
+    /// home, or the least loaded replica. Counts nothing.
+    pub fn follow(&self, key: Option<Key>, tried: &[usize], now: Time) -> Option<Target> {
+        let home = key.and_then(|key| self.usable_home(&key)).filter(|home| !tried.contains(&self.engine_of(*home)));
+        home.or_else(|| self.least_loaded(tried, now)).map(|replica| self.target(replica))
+    }
+
+    /// Counts a request out that [`Router::route`] or [`Router::retry`] counted in.
+    pub fn finish(&mut self, target: &Target) {
+        let count = match target.replica {
+            Some(replica) => &mut self.replicas[replica.index()].in_flight,
+            None => &mut self.engines[target.engine].unranked_in_flight,
+        };
+        debug_assert!(*count > 0, "a request left twice");
+        *count = count.saturating_sub(1);
+    }
+
+    /// Notes what an engine's metrics say, one reading a rank in the order of ranks. Returns whether the engine has
+    /// restarted, in which case its conversations are forgotten: their cache is gone.
+    pub fn read(&mut self, engine: usize, readings: &[Reading], now: Time) -> bool {
+        let mut restarted = false;
+        for (id, reading) in self.engines[engine].replicas.iter().zip(readings) {
+            let replica = &mut self.replicas[id.index()];
+            restarted |= replica.reading.is_some_and(|(before, _)| reading.restarted_since(&before));
+            replica.reading = Some((*reading, now));
+        }
+        self.engines[engine].in_flight_at_reading = in_flight(&self.engines[engine], &self.replicas);
+        if restarted {
+            for id in &self.engines[engine].replicas {
+                self.replicas[id.index()].restarts += 1;
+                self.conversations.forget_home(*id);
+            }
+        }
+        restarted
+    }
+
+    /// Takes an engine out of use, or back into it. Returns whether that changed anything.
+    pub fn set_up(&mut self, engine: usize, up: bool) -> bool {
+        let engine = &mut self.engines[engine];
+        let state = if up { State::Up } else { State::Out };
+        let changes = engine.state != State::Draining && engine.state != state;
+        if changes {
+            engine.state = state;
+        }
+        changes
+    }
+
+    /// The engine's place in the router's list, by its name; only of those configured.
+    pub fn engine(&self, name: &str) -> Option<usize> {
+        self.order.iter().copied().find(|index| self.engines[*index].spec.name == name)
+    }
+
+    /// The name of an engine.
+    pub fn engine_name(&self, engine: usize) -> &str {
+        &self.engines[engine].spec.name
+    }
+
+    fn by_conversation(&mut self, key: Option<Key>, now: Time) -> Option<Route> {
+        let Some(key) = key else {
+            let target = self.target(self.least_loaded(&[], now)?);
+            return Some(Route { target, decision: Decision::Balanced });
+        };
+        let (home, replica, decision) = match self.usable_home(&key) {
+            Some(home) => {
+                let replica = self.home_or_spill(home);
+                let decision = if replica == home { Decision::Sticky } else { Decision::Spilled };
+                (home, replica, decision)
+            }
+            None => {
+                let home = self.least_loaded(&[], now)?;
+                (home, home, Decision::Placed)
+            }
+        };
+        self.conversations.put(key, home, now, self.settings.conversations_max);
+        Some(Route { target: self.target(replica), decision })
+    }
+
+    /// Home while it has fewer requests in flight than the spill threshold, else the replica with the fewest.
+    fn home_or_spill(&self, home: ReplicaId) -> ReplicaId {
+        if self.replicas[home.index()].in_flight < self.settings.spill_threshold {
+            return home;
+        }
+        let candidates = self.usable(&[]).flat_map(|engine| engine.replicas.iter().copied());
+        fewest_in_flight(candidates, &self.replicas, home).unwrap_or(home)
+    }
+
+    /// The rank that the client named: in its home's engine, else in the least busy engine that has it.
+    fn pinned(&self, key: Option<Key>, rank: u32, tried: &[usize], now: Time) -> Option<Route> {
+        let has_rank = |engine: &&Engine| rank < engine.spec.data_parallel_size;
+        let engine = self
+            .home_engine(key, tried)
+            .filter(has_rank)
+            .or_else(|| self.least_busy(self.usable(tried).filter(has_rank), now))?;
+        let replica = engine.replicas[rank as usize];
+        let target = Target { rank: Some(rank), ..self.target(replica) };
+        Some(Route { target, decision: Decision::ClientPinned })
+    }
+
+    /// A rank that no engine has goes to the home's engine all the same, which will say what is wrong with it.
+    fn mispinned(&self, key: Option<Key>, now: Time) -> Option<Route> {
+        match self.home_engine(key, &[]) {
+            Some(engine) => Some(self.unranked(engine)),
+            None => self.unrouted(&[], now),
+        }
+    }
+
+    fn unrouted(&self, tried: &[usize], now: Time) -> Option<Route> {
+        self.least_busy(self.usable(tried), now).map(|engine| self.unranked(engine))
+    }
+
+    fn unranked(&self, engine: &Engine) -> Route {
+        let index = self.engine_of(engine.replicas[0]);
+        let replica = (engine.replicas.len() == 1).then(|| engine.replicas[0]);
+        Route { target: Target { engine: index, replica, rank: None }, decision: Decision::Unrouted }
+    }
+
+    fn home_engine(&self, key: Option<Key>, tried: &[usize]) -> Option<&Engine> {
+        let index = self.engine_of(self.usable_home(&key?)?);
+        (!tried.contains(&index)).then(|| &self.engines[index])
+    }
+
+    /// The home of a conversation, unless it is out of use while others are not.
+    fn usable_home(&self, key: &Key) -> Option<ReplicaId> {
+        let home = self.conversations.home(key)?;
+        match self.engines[self.engine_of(home)].state {
+            State::Up => Some(home),
+            State::Out => (!self.any_up(&[])).then_some(home),
+            State::Draining => None,
+        }
+    }
+
+    fn least_loaded(&self, tried: &[usize], now: Time) -> Option<ReplicaId> {
+        let engines: Vec<usize> = self.usable_indices(tried).collect();
+        let candidates = engines.iter().flat_map(|index| self.engines[*index].replicas.iter().copied());
+        least_loaded(candidates, &self.replicas, &self.conversations, now)
+    }
+
+    fn least_busy<'a>(&self, engines: impl Iterator<Item = &'a Engine>, now: Time) -> Option<&'a Engine> {
+        engines
+            .map(|engine| (busy(engine, &self.replicas, now), engine))
+            .min_by(|a, b| a.0.total_cmp(&b.0))
+            .map(|(_, engine)| engine)
+    }
+
+    /// The engines to choose from: those up and not yet tried; with none of them left, those out and not yet tried.
+    fn usable_indices(&self, tried: &[usize]) -> impl Iterator<Item = usize> {
+        let state = if self.any_up(tried) { State::Up } else { State::Out };
+        let usable = move |index: &usize| self.engines[*index].state == state && !tried.contains(index);
+        self.order.iter().copied().filter(usable)
+    }
+
+    fn any_up(&self, tried: &[usize]) -> bool {
+        self.order.iter().any(|index| self.engines[*index].state == State::Up && !tried.contains(index))
+    }
+
+    fn usable(&self, tried: &[usize]) -> impl Iterator<Item = &Engine> {
+        self.usable_indices(tried).map(|index| &self.engines[index])
+    }
+
+    fn engine_of(&self, replica: ReplicaId) -> usize {
+        self.replicas[replica.index()].engine
+    }
+
+    /// A replica as a target; its rank is named only to an engine that has several.
+    pub(super) fn target(&self, replica: ReplicaId) -> Target {
+        let engine = self.engine_of(replica);
+        let ranked = self.engines[engine].spec.data_parallel_size > 1;
+        Target { engine, replica: Some(replica), rank: ranked.then_some(self.replicas[replica.index()].rank) }
+    }
+
+    fn count_in(&mut self, target: &Target) {
+        match target.replica {
+            Some(replica) => self.replicas[replica.index()].in_flight += 1,
+            None => self.engines[target.engine].unranked_in_flight += 1,
+        }
+    }
+
+    fn set_engines(&mut self, specs: &[EngineSpec]) {
+        for index in std::mem::take(&mut self.order) {
+            if !specs.contains(&self.engines[index].spec) {
+                self.engines[index].state = State::Draining;
+                for replica in self.engines[index].replicas.clone() {
+                    self.conversations.forget_home(replica);
+                }
+            }
+        }
+        for spec in specs {
+            let known = self.engines.iter().position(|engine| engine.spec == *spec);
+            let index = known.unwrap_or_else(|| self.add_engine(spec));
+            if self.engines[index].state == State::Draining {
+                self.engines[index].state = State::Up;
+            }
+            self.order.push(index);
+        }
+    }
+
+    fn add_engine(&mut self, spec: &EngineSpec) -> usize {
+        let first = self.replicas.len() as u32;
+        let engine = self.engines.len();
+        let ranks = spec.data_parallel_size.max(1);
+        self.replicas.extend((0..ranks).map(|rank| Replica {
+            engine,
+            rank,
+            in_flight: 0,
+            decisions: DecisionCounts::default(),
+            reading: None,
+            restarts: 0,
+        }));
+        self.engines.push(Engine {
+            spec: spec.clone(),
+            state: State::Up,
+            replicas: (first..first + ranks).map(ReplicaId).collect(),
+            unranked_in_flight: 0,
+            in_flight_at_reading: 0,
+        });
+        engine
+    }
+}

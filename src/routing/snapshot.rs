@@ -1,0 +1,95 @@
+use std::time::Duration;
+
+use super::load::{kv_usage, score};
+use super::{DecisionCounts, Reading, Router, Settings, State, Time};
+
+/// A model's routing at one moment, for metrics, JSON and pages.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub settings: Settings,
+    /// Requests in flight, those whose rank the engine chose included.
+    pub in_flight: u64,
+    pub decisions: DecisionCounts,
+    /// Tries that followed a failed one.
+    pub failed_over: u64,
+    /// Conversations in the table.
+    pub conversations: u64,
+    /// Conversations pushed out of the table by its limit.
+    pub conversations_evicted: u64,
+    /// In the order of the configuration; those no longer configured only while they have requests in flight.
+    pub replicas: Vec<ReplicaSnapshot>,
+}
+
+/// One replica in a [`Snapshot`].
+#[derive(Clone, Debug)]
+pub struct ReplicaSnapshot {
+    /// `host:port`, or `host:port#rank`.
+    pub name: String,
+    pub state: State,
+    pub in_flight: u32,
+    /// Requests by decision, counted where each went first; a spilled one therefore where it was spilled to.
+    pub decisions: DecisionCounts,
+    pub conversations: u32,
+    pub live: u32,
+    /// `in flight + 8 x KV use + live`, as a new conversation would find it.
+    pub load: f64,
+    pub reading: Option<(Reading, Duration)>,
+    /// Restarts of the engine seen.
+    pub restarts: u64,
+}
+
+impl Router {
+    /// The name of a replica: the engine's, with `#rank` where it has several.
+    pub fn replica_name(&self, target: &super::Target) -> String {
+        let engine = self.engine_name(target.engine);
+        match target.rank.or(target.replica.map(|id| self.replicas[id.index()].rank)) {
+            Some(rank) if self.engines[target.engine].spec.data_parallel_size > 1 => format!("{engine}#{rank}"),
+            _ => engine.to_owned(),
+        }
+    }
+
+    /// What stands now. Conversations due to be forgotten are forgotten first.
+    pub fn snapshot(&mut self, now: Time) -> Snapshot {
+        self.conversations.expire(now, self.settings.idle_forget);
+        let mut decisions = DecisionCounts::default();
+        self.replicas.iter().for_each(|replica| decisions.add(&replica.decisions));
+        let in_flight = self.engines.iter().map(|engine| super::load::in_flight(engine, &self.replicas));
+        Snapshot {
+            settings: self.settings.clone(),
+            in_flight: in_flight.map(u64::from).sum(),
+            decisions,
+            failed_over: self.failed_over,
+            conversations: self.conversations.len() as u64,
+            conversations_evicted: self.conversations.evicted(),
+            replicas: self.replica_snapshots(now),
+        }
+    }
+
+    fn replica_snapshots(&self, now: Time) -> Vec<ReplicaSnapshot> {
+        let ending = self
+            .engines
+            .iter()
+            .filter(|engine| engine.state == State::Draining && super::load::in_flight(engine, &self.replicas) > 0);
+        self.order
+            .iter()
+            .map(|index| &self.engines[*index])
+            .chain(ending)
+            .flat_map(|engine| engine.replicas.iter().map(move |id| (engine, *id)))
+            .map(|(engine, id)| {
+                let replica = &self.replicas[id.index()];
+                let live = self.conversations.live_on(id);
+                ReplicaSnapshot {
+                    name: self.replica_name(&self.target(id)),
+                    state: engine.state,
+                    in_flight: replica.in_flight,
+                    decisions: replica.decisions,
+                    conversations: self.conversations.held_on(id),
+                    live,
+                    load: score(replica, live, kv_usage(replica, now)),
+                    reading: replica.reading.map(|(reading, at)| (reading, now.since(at))),
+                    restarts: replica.restarts,
+                }
+            })
+            .collect()
+    }
+}

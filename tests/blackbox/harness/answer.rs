@@ -39,11 +39,7 @@ impl Answer {
     }
 
     pub fn json(status: &str, body: &serde_json::Value) -> Answer {
-        Answer::whole(
-            status,
-            &[("content-type", "application/json")],
-            body.to_string().as_bytes(),
-        )
+        Answer::whole(status, &[("content-type", "application/json")], body.to_string().as_bytes())
     }
 
     /// A stream of events, each a chunk of its own; `gate`, if any, holds it after the first.
@@ -101,11 +97,7 @@ impl Gate {
 }
 
 pub fn stream_head() -> Vec<u8> {
-    head(
-        "200 OK",
-        &[("content-type", "text/event-stream; charset=utf-8")],
-        ("transfer-encoding", "chunked"),
-    )
+    head("200 OK", &[("content-type", "text/event-stream; charset=utf-8")], ("transfer-encoding", "chunked"))
 }
 
 pub fn chunk(bytes: &[u8]) -> Vec<u8> {

@@ -21,13 +21,7 @@ pub const DIALECTS: [&str; 2] = ["/v1/chat/completions", "/v1/messages"];
 impl Ask {
     pub fn new(method: &str, target: &str) -> Ask {
         let (method, target) = (method.to_string(), target.to_string());
-        Ask {
-            method,
-            target,
-            headers: Vec::new(),
-            body: Vec::new(),
-            chunks_of: None,
-        }
+        Ask { method, target, headers: Vec::new(), body: Vec::new(), chunks_of: None }
     }
 
     pub fn get(target: &str) -> Ask {
@@ -36,9 +30,7 @@ impl Ask {
 
     /// A POST of JSON.
     pub fn post(target: &str, body: &Value) -> Ask {
-        Ask::new("POST", target)
-            .header("content-type", "application/json")
-            .body(body.to_string())
+        Ask::new("POST", target).header("content-type", "application/json").body(body.to_string())
     }
 
     /// A turn with one user message, on a path of either dialect.
@@ -89,10 +81,7 @@ impl Ask {
 
     /// The head, its framing included.
     pub fn head_bytes(&self) -> Vec<u8> {
-        let mut head = format!(
-            "{} {} HTTP/1.1\r\nhost: balancer.test\r\n",
-            self.method, self.target
-        );
+        let mut head = format!("{} {} HTTP/1.1\r\nhost: balancer.test\r\n", self.method, self.target);
         for (name, value) in &self.headers {
             head += &format!("{name}: {value}\r\n");
         }

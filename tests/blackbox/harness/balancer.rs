@@ -37,8 +37,7 @@ impl Balancer {
     pub async fn start_with(config: Value, environment: &[(&str, &str)]) -> Balancer {
         let directory = TempDir::new().expect("a temporary directory");
         let file = directory.path().join("homing.yaml");
-        std::fs::write(&file, config::complete(&config).to_string())
-            .expect("the configuration is written");
+        std::fs::write(&file, config::complete(&config).to_string()).expect("the configuration is written");
         let mut child = Command::new(env!("CARGO_BIN_EXE_homing"))
             .arg("serve")
             .arg("--config")
@@ -54,21 +53,9 @@ impl Balancer {
         let output = Output::new();
         output.keep(child.stdout.take().expect("stdout is piped"));
         output.keep(child.stderr.take().expect("stderr is piped"));
-        let listen = output
-            .line("address to listen on", |line| {
-                address(line, "listening on http://")
-            })
-            .await;
-        let admin = output
-            .line("admin address", |line| address(line, "admin on http://"))
-            .await;
-        Balancer {
-            listen,
-            admin,
-            output,
-            child,
-            directory,
-        }
+        let listen = output.line("address to listen on", |line| address(line, "listening on http://")).await;
+        let admin = output.line("admin address", |line| address(line, "admin on http://")).await;
+        Balancer { listen, admin, output, child, directory }
     }
 
     /// Asks once, on a connection of its own.
@@ -91,28 +78,20 @@ impl Balancer {
     }
 
     pub async fn routing_of(&self, model: &str) -> Routing {
-        let response = self
-            .ask_admin(&Ask::get(&format!("/routing/{model}")))
-            .await;
+        let response = self.ask_admin(&Ask::get(&format!("/routing/{model}"))).await;
         assert_eq!(response.status, 200, "{}", response.text());
         Routing(response.json())
     }
 
     /// Asks `/routing/m` until `reached` holds of it.
     pub async fn routing_when(&self, what: &str, reached: impl Fn(&Routing) -> bool) -> Routing {
-        until(what, async || {
-            Some(self.routing().await).filter(|routing| reached(routing))
-        })
-        .await
+        until(what, async || Some(self.routing().await).filter(|routing| reached(routing))).await
     }
 
     /// Waits until every replica of `m` was scraped and none is in flight.
     pub async fn scraped(&self) -> Routing {
         self.routing_when("a reading of every replica", |routing| {
-            routing
-                .replicas()
-                .iter()
-                .all(|replica| replica["reading_age_s"].is_number())
+            routing.replicas().iter().all(|replica| replica["reading_age_s"].is_number())
         })
         .await
     }
@@ -157,9 +136,7 @@ impl Balancer {
 
     /// Waits for its end.
     pub async fn exit(&mut self) -> ExitStatus {
-        within("the balancer's exit", self.child.wait())
-            .await
-            .expect("its exit status")
+        within("the balancer's exit", self.child.wait()).await.expect("its exit status")
     }
 }
 
@@ -175,9 +152,5 @@ impl Drop for Balancer {
 
 fn address(line: &str, before: &str) -> Option<SocketAddr> {
     let (_, rest) = line.split_once(before)?;
-    rest.split_whitespace()
-        .next()?
-        .trim_end_matches(['/', ',', '.'])
-        .parse()
-        .ok()
+    rest.split_whitespace().next()?.trim_end_matches(['/', ',', '.']).parse().ok()
 }

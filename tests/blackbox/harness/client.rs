@@ -25,13 +25,7 @@ pub struct Response {
 
 impl Client {
     pub async fn connect(address: SocketAddr) -> Client {
-        Client {
-            wire: Wire::new(
-                TcpStream::connect(address)
-                    .await
-                    .expect("the balancer takes connections"),
-            ),
-        }
+        Client { wire: Wire::new(TcpStream::connect(address).await.expect("the balancer takes connections")) }
     }
 
     /// Asks and waits for the whole answer.
@@ -47,25 +41,18 @@ impl Client {
     }
 
     pub async fn send_bytes(&mut self, bytes: &[u8]) {
-        self.wire
-            .send(bytes)
-            .await
-            .expect("the connection takes what is sent");
+        self.wire.send(bytes).await.expect("the connection takes what is sent");
     }
 
     /// The next head, an interim one (100) included.
     pub async fn head(&mut self) -> Head {
-        let head = within("an answer", self.wire.head())
-            .await
-            .expect("an answer that parses");
+        let head = within("an answer", self.wire.head()).await.expect("an answer that parses");
         head.expect("an answer, not a closed connection")
     }
 
     /// The next piece of a chunked answer; `None` at its end.
     pub async fn piece(&mut self) -> Option<String> {
-        let chunk = within("a piece of the answer", self.wire.chunk())
-            .await
-            .expect("a whole chunk");
+        let chunk = within("a piece of the answer", self.wire.chunk()).await.expect("a whole chunk");
         chunk.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -82,9 +69,7 @@ impl Client {
             None => Vec::new(),
             Some(framing) => {
                 let read = within("the rest of the answer", self.wire.body(framing)).await;
-                read.unwrap_or_else(|error| {
-                    panic!("the body of the answer: {error}; its head: {head:?}")
-                })
+                read.unwrap_or_else(|error| panic!("the body of the answer: {error}; its head: {head:?}"))
             }
         };
         Response { status, head, body }
@@ -116,12 +101,7 @@ impl Response {
     /// Insists that it is a good answer, decided so.
     #[track_caller]
     pub fn is(&self, decision: &str) -> &Self {
-        assert_eq!(
-            (self.status, self.decision()),
-            (200, decision),
-            "{}",
-            self.text()
-        );
+        assert_eq!((self.status, self.decision()), (200, decision), "{}", self.text());
         self
     }
 
@@ -139,30 +119,17 @@ pub async fn ask_once(address: SocketAddr, ask: &Ask) -> Response {
 }
 
 /// Asks all at once, each on a connection of its own.
-pub fn ask_all(
-    address: SocketAddr,
-    asks: impl IntoIterator<Item = Ask>,
-) -> Vec<JoinHandle<Response>> {
-    asks.into_iter()
-        .map(|ask| tokio::spawn(async move { ask_once(address, &ask).await }))
-        .collect()
+pub fn ask_all(address: SocketAddr, asks: impl IntoIterator<Item = Ask>) -> Vec<JoinHandle<Response>> {
+    asks.into_iter().map(|ask| tokio::spawn(async move { ask_once(address, &ask).await })).collect()
 }
 
 pub fn status(head: &Head) -> u16 {
-    head.start
-        .split(' ')
-        .nth(1)
-        .and_then(|code| code.parse().ok())
-        .expect("a status line")
+    head.start.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status line")
 }
 
 fn framing(head: &Head, method: &str, status: u16) -> Option<Framing> {
     if method == "HEAD" || status == 204 || status == 304 || status < 200 {
         return None;
     }
-    Some(
-        head.framing()
-            .expect("one framing")
-            .unwrap_or(Framing::UntilClose),
-    )
+    Some(head.framing().expect("one framing").unwrap_or(Framing::UntilClose))
 }

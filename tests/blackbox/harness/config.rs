@@ -11,17 +11,12 @@ pub async fn engines<const N: usize>() -> [Engine; N] {
     for _ in 0..N {
         engines.push(Engine::start().await);
     }
-    engines
-        .try_into()
-        .unwrap_or_else(|_| unreachable!("N engines were started"))
+    engines.try_into().unwrap_or_else(|_| unreachable!("N engines were started"))
 }
 
 /// A model served by these engines, with `more` settings.
 pub fn model<'a>(name: &str, engines: impl IntoIterator<Item = &'a Engine>, more: Value) -> Value {
-    let replicas: Vec<Value> = engines
-        .into_iter()
-        .map(|engine| json!({"url": engine.url()}))
-        .collect();
+    let replicas: Vec<Value> = engines.into_iter().map(|engine| json!({"url": engine.url()})).collect();
     let mut model = json!({"name": name, "replicas": replicas});
     merge(&mut model, &more);
     model

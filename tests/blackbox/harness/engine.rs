@@ -73,15 +73,7 @@ impl Request {
     }
 
     fn is_probe(&self) -> bool {
-        let watching = [
-            "/metrics",
-            "/health",
-            "/ping",
-            "/version",
-            "/v1/models",
-            "/load",
-            "/server_info",
-        ];
+        let watching = ["/metrics", "/health", "/ping", "/version", "/v1/models", "/load", "/server_info"];
         self.method() == "GET" && watching.contains(&self.path())
     }
 }
@@ -100,12 +92,7 @@ impl Engine {
             probe_script: Mutex::new(None),
             vitals: Mutex::new(Vitals::of_ranks(ranks)),
         };
-        let mut engine = Engine {
-            address,
-            shared: Arc::new(shared),
-            _reservation: reservation,
-            accepting: None,
-        };
+        let mut engine = Engine { address, shared: Arc::new(shared), _reservation: reservation, accepting: None };
         engine.listen();
         engine
     }
@@ -128,9 +115,7 @@ impl Engine {
 
     /// Takes connections (again).
     pub fn listen(&mut self) {
-        let listener = reusable_socket(self.address)
-            .listen(1024)
-            .expect("its port listens");
+        let listener = reusable_socket(self.address).listen(1024).expect("its port listens");
         self.accepting = Some(tokio::spawn(accept(listener, self.shared.clone())).abort_handle());
     }
 
@@ -177,13 +162,7 @@ impl Engine {
 
     /// The last turn that came.
     pub fn last(&self) -> Arc<Request> {
-        self.shared
-            .seen
-            .borrow()
-            .requests
-            .last()
-            .cloned()
-            .expect("the engine was sent a request")
+        self.shared.seen.borrow().requests.last().cloned().expect("the engine was sent a request")
     }
 
     /// Waits until `reached` holds of what happened here.
@@ -195,10 +174,7 @@ impl Engine {
 
     /// Waits until this many turns have come in all.
     pub async fn saw_turns(&self, count: usize) {
-        self.saw(&format!("{count} requests"), |seen| {
-            seen.requests.len() >= count
-        })
-        .await;
+        self.saw(&format!("{count} requests"), |seen| seen.requests.len() >= count).await;
     }
 }
 
@@ -262,12 +238,7 @@ async fn read(wire: &mut Wire, nth_on_connection: usize) -> std::io::Result<Opti
         Some(framing) => wire.body(framing).await?,
         None => Vec::new(),
     };
-    Ok(Some(Request {
-        head,
-        framing,
-        body,
-        nth_on_connection,
-    }))
+    Ok(Some(Request { head, framing, body, nth_on_connection }))
 }
 
 /// How a connection stands after an answer.
@@ -305,8 +276,7 @@ impl Shared {
     fn take(&self, request: Request) -> Answer {
         if !request.is_probe() {
             let answer = self.script.lock().unwrap()(&request);
-            self.seen
-                .send_modify(|seen| seen.requests.push(Arc::new(request)));
+            self.seen.send_modify(|seen| seen.requests.push(Arc::new(request)));
             return answer;
         }
         let before = self.seen.borrow().probes;
@@ -321,11 +291,7 @@ impl Shared {
     fn probe(&self, request: &Request) -> Answer {
         let vitals = self.vitals.lock().unwrap();
         match request.path() {
-            "/metrics" => Answer::whole(
-                "200 OK",
-                &[("content-type", "text/plain")],
-                vitals.text().as_bytes(),
-            ),
+            "/metrics" => Answer::whole("200 OK", &[("content-type", "text/plain")], vitals.text().as_bytes()),
             "/v1/models" => Answer::json(
                 "200 OK",
                 &serde_json::json!({"object": "list", "data": [

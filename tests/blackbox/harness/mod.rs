@@ -35,10 +35,7 @@ pub async fn within<T>(what: &str, event: impl Future<Output = T>) -> T {
 }
 
 /// Asks again until `state` has something to give: for what the balancer only shows when asked.
-pub async fn until<T, F: Future<Output = Option<T>>>(
-    what: &str,
-    mut state: impl FnMut() -> F,
-) -> T {
+pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut state: impl FnMut() -> F) -> T {
     within(what, async {
         loop {
             if let Some(value) = state().await {

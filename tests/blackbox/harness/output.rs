@@ -42,25 +42,13 @@ impl Output {
                 }
             }
         });
-        found
-            .await
-            .unwrap_or_else(|_| panic!("no {what} in the output:\n{}", self.lines().join("\n")))
+        found.await.unwrap_or_else(|_| panic!("no {what} in the output:\n{}", self.lines().join("\n")))
     }
 
     /// Waits until as many lines as `count` pass `pick`, and gives what it made of them.
-    pub async fn count<T>(
-        &self,
-        what: &str,
-        count: usize,
-        pick: impl Fn(&str) -> Option<T>,
-    ) -> Vec<T> {
+    pub async fn count<T>(&self, what: &str, count: usize, pick: impl Fn(&str) -> Option<T>) -> Vec<T> {
         let mut lines = self.0.subscribe();
-        let all = |lines: &Vec<String>| {
-            lines
-                .iter()
-                .filter_map(|line| pick(line))
-                .collect::<Vec<T>>()
-        };
+        let all = |lines: &Vec<String>| lines.iter().filter_map(|line| pick(line)).collect::<Vec<T>>();
         let enough = lines.wait_for(|lines| all(lines).len() >= count);
         let waited = within(&format!("{count} lines of {what}"), enough).await;
         all(&waited.expect("the output outlives the test"))

@@ -6,14 +6,7 @@ use super::engine::Engine;
 
 pub struct Routing(pub Value);
 
-pub const DECISIONS: [&str; 6] = [
-    "placed",
-    "sticky",
-    "spilled",
-    "client_pinned",
-    "balanced",
-    "unrouted",
-];
+pub const DECISIONS: [&str; 6] = ["placed", "sticky", "spilled", "client_pinned", "balanced", "unrouted"];
 
 impl Routing {
     pub fn total(&self, name: &str) -> u64 {
@@ -26,10 +19,7 @@ impl Routing {
     }
 
     pub fn replicas(&self) -> &[Value] {
-        self.0["replicas"]
-            .as_array()
-            .map(Vec::as_slice)
-            .expect("a list of replicas")
+        self.0["replicas"].as_array().map(Vec::as_slice).expect("a list of replicas")
     }
 
     /// The row of a replica, named `host:port` or `host:port#rank`.
@@ -43,22 +33,15 @@ impl Routing {
     }
 
     pub fn state(&self, engine: &Engine) -> &str {
-        self.replica(&engine.name())["state"]
-            .as_str()
-            .expect("a state")
+        self.replica(&engine.name())["state"].as_str().expect("a state")
     }
 
     /// Per replica, in the order of the configuration.
     pub fn column(&self, field: &str) -> Vec<u64> {
-        self.replicas()
-            .iter()
-            .map(|row| number(row, field))
-            .collect()
+        self.replicas().iter().map(|row| number(row, field)).collect()
     }
 }
 
 fn number(row: &Value, field: &str) -> u64 {
-    row[field]
-        .as_u64()
-        .unwrap_or_else(|| panic!("{field} is no number in {row}"))
+    row[field].as_u64().unwrap_or_else(|| panic!("{field} is no number in {row}"))
 }

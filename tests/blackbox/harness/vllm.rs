@@ -14,11 +14,7 @@ pub struct Usage {
     pub completion: u64,
 }
 
-pub const USAGE: Usage = Usage {
-    prompt: 100,
-    cached: Some(64),
-    completion: 7,
-};
+pub const USAGE: Usage = Usage { prompt: 100, cached: Some(64), completion: 7 };
 
 /// What /metrics says of an engine.
 #[derive(Clone)]
@@ -51,11 +47,7 @@ impl Vitals {
             prompt_tokens: 1000.0,
             generation_tokens: 500.0,
         };
-        Vitals {
-            model: "m".into(),
-            start_time_s: 1_795_964_014.3,
-            ranks: vec![rank; ranks],
-        }
+        Vitals { model: "m".into(), start_time_s: 1_795_964_014.3, ranks: vec![rank; ranks] }
     }
 
     /// The text of /metrics.
@@ -69,26 +61,17 @@ impl Vitals {
             text += &format!("# HELP vllm:{name} As vLLM says it.\n# TYPE vllm:{name} {kind}\n");
             for (rank, readings) in self.ranks.iter().enumerate() {
                 if let Some(value) = value(readings) {
-                    text += &format!(
-                        "vllm:{name}{{engine=\"{rank}\",model_name=\"{}\"}} {value:?}\n",
-                        self.model
-                    );
+                    text += &format!("vllm:{name}{{engine=\"{rank}\",model_name=\"{}\"}} {value:?}\n", self.model);
                 }
             }
         };
         series("num_requests_running", "gauge", |r| Some(r.running));
         series("num_requests_waiting", "gauge", |r| Some(r.waiting));
         series("kv_cache_usage_perc", "gauge", |r| r.kv_cache_usage);
-        series("prefix_cache_queries_total", "counter", |r| {
-            Some(r.prefix_queries)
-        });
-        series("prefix_cache_hits_total", "counter", |r| {
-            Some(r.prefix_hits)
-        });
+        series("prefix_cache_queries_total", "counter", |r| Some(r.prefix_queries));
+        series("prefix_cache_hits_total", "counter", |r| Some(r.prefix_hits));
         series("prompt_tokens_total", "counter", |r| Some(r.prompt_tokens));
-        series("generation_tokens_total", "counter", |r| {
-            Some(r.generation_tokens)
-        });
+        series("generation_tokens_total", "counter", |r| Some(r.generation_tokens));
         text
     }
 }
@@ -107,10 +90,7 @@ pub fn turn_held(request: &Request, usage: Usage, gate: &Gate) -> Answer {
 pub fn error(status: &str) -> Answer {
     let code: u16 = status[..3].parse().unwrap();
     let message = format!("the engine says {code}");
-    Answer::json(
-        status,
-        &json!({"error": {"message": message, "type": "ServerError", "param": null, "code": code}}),
-    )
+    Answer::json(status, &json!({"error": {"message": message, "type": "ServerError", "param": null, "code": code}}))
 }
 
 fn respond(request: &Request, usage: Usage, gate: Option<&Gate>) -> Answer {
@@ -123,14 +103,7 @@ fn respond(request: &Request, usage: Usage, gate: Option<&Gate>) -> Answer {
         (true, true) => Answer::stream(&messages_events(usage), gate),
         (true, false) => Answer::stream(&chat_events(usage), gate),
         (false, anthropic) => {
-            let answer = Answer::json(
-                "200 OK",
-                &if anthropic {
-                    messages(usage)
-                } else {
-                    chat(usage)
-                },
-            );
+            let answer = Answer::json("200 OK", &if anthropic { messages(usage) } else { chat(usage) });
             gate.map_or(answer.clone(), |gate| answer.after(gate))
         }
     }
@@ -146,8 +119,7 @@ fn chat(usage: Usage) -> Value {
 
 fn chat_events(usage: Usage) -> Vec<String> {
     let event = |more: Value| {
-        let mut event =
-            json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "m"});
+        let mut event = json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "m"});
         merge(&mut event, &more);
         format!("data: {event}\n\n")
     };
@@ -164,22 +136,13 @@ fn messages(usage: Usage) -> Value {
 }
 
 fn messages_events(usage: Usage) -> Vec<String> {
-    let event = |data: Value| {
-        format!(
-            "event: {}\ndata: {data}\n\n",
-            data["type"].as_str().unwrap()
-        )
-    };
+    let event = |data: Value| format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap());
     let start = json!({"id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": "m",
         "usage": {"input_tokens": usage.prompt, "output_tokens": 0}});
     vec![
         event(json!({"type": "message_start", "message": start})),
-        event(
-            json!({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Done."}, "index": 0}),
-        ),
-        event(
-            json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": anthropic_usage(usage)}),
-        ),
+        event(json!({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Done."}, "index": 0})),
+        event(json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": anthropic_usage(usage)})),
         event(json!({"type": "message_stop"})),
     ]
 }

@@ -33,22 +33,14 @@ pub struct Wire {
 impl Head {
     /// The first header of that name.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(n, _)| n.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value.as_str())
+        self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
     /// The framing its headers state; `None` where they state none.
     pub fn framing(&self) -> Result<Option<Framing>> {
-        match (
-            self.header("transfer-encoding"),
-            self.header("content-length"),
-        ) {
+        match (self.header("transfer-encoding"), self.header("content-length")) {
             (Some(_), Some(_)) => Err(broken("both content-length and transfer-encoding")),
-            (Some(coding), None) if coding.eq_ignore_ascii_case("chunked") => {
-                Ok(Some(Framing::Chunked))
-            }
+            (Some(coding), None) if coding.eq_ignore_ascii_case("chunked") => Ok(Some(Framing::Chunked)),
             (Some(_), None) => Err(broken("a transfer coding other than chunked")),
             (None, Some(length)) => match length.parse() {
                 Ok(length) => Ok(Some(Framing::Length(length))),
@@ -61,10 +53,7 @@ impl Head {
 
 impl Wire {
     pub fn new(stream: TcpStream) -> Wire {
-        Wire {
-            stream,
-            unread: Vec::new(),
-        }
+        Wire { stream, unread: Vec::new() }
     }
 
     pub async fn send(&mut self, bytes: &[u8]) -> Result<()> {
@@ -79,11 +68,7 @@ impl Wire {
                 return parse_head(&head).map(Some);
             }
             if !self.read_more().await? {
-                return if self.unread.is_empty() {
-                    Ok(None)
-                } else {
-                    Err(cut())
-                };
+                return if self.unread.is_empty() { Ok(None) } else { Err(cut()) };
             }
         }
     }
@@ -109,8 +94,7 @@ impl Wire {
     pub async fn chunk(&mut self) -> Result<Option<Vec<u8>>> {
         let line = self.line().await?;
         let digits = line.split(';').next().unwrap_or_default().trim();
-        let size =
-            usize::from_str_radix(digits, 16).map_err(|_| broken("a chunk without a size"))?;
+        let size = usize::from_str_radix(digits, 16).map_err(|_| broken("a chunk without a size"))?;
         if size == 0 {
             while !self.line().await?.is_empty() {}
             return Ok(None);
@@ -151,8 +135,7 @@ impl Wire {
         loop {
             if let Some(end) = find(&self.unread, b"\r\n") {
                 let line: Vec<u8> = self.unread.drain(..end + 2).collect();
-                return String::from_utf8(line[..end].to_vec())
-                    .map_err(|_| broken("a line that is no text"));
+                return String::from_utf8(line[..end].to_vec()).map_err(|_| broken("a line that is no text"));
             }
             if !self.read_more().await? {
                 return Err(cut());
@@ -176,14 +159,8 @@ fn parse_head(bytes: &[u8]) -> Result<Head> {
         Err(error) => return Err(Error::new(ErrorKind::InvalidData, error)),
     };
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let headers = headers
-        .iter()
-        .map(|header| (header.name.to_string(), text(header.value)))
-        .collect();
-    Ok(Head {
-        start: text(&bytes[..end]),
-        headers,
-    })
+    let headers = headers.iter().map(|header| (header.name.to_string(), text(header.value))).collect();
+    Ok(Head { start: text(&bytes[..end]), headers })
 }
 
 fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
@@ -195,8 +172,5 @@ fn broken(what: &str) -> Error {
 }
 
 fn cut() -> Error {
-    Error::new(
-        ErrorKind::UnexpectedEof,
-        "the connection ended within a message",
-    )
+    Error::new(ErrorKind::UnexpectedEof, "the connection ended within a message")
 }

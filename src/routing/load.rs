@@ -64,7 +64,7 @@ pub(super) fn busy(engine: &Engine, replicas: &[Replica], now: Time) -> f64 {
         .map(|id| {
             let (reading, at) = replicas[id.index()].reading.as_ref()?;
             let fresh = now.since(*at) < READING_MAX_AGE;
-            fresh.then_some(reading.running? + reading.waiting.unwrap_or(0.0))
+            fresh.then_some((reading.running? + reading.waiting.unwrap_or(0)) as f64)
         })
         .sum();
     let since_reading = own - f64::from(engine.in_flight_at_reading);

@@ -58,19 +58,19 @@ impl State {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reading {
     /// Requests being computed.
-    pub running: Option<f64>,
+    pub running: Option<u64>,
     /// Requests waiting in the engine's queue.
-    pub waiting: Option<f64>,
+    pub waiting: Option<u64>,
     /// KV cache used by running requests, 0 to 1.
     pub kv_cache_usage: Option<f64>,
     /// Prompt tokens looked up in the prefix cache since the engine started.
-    pub prefix_queries: Option<f64>,
+    pub prefix_queries: Option<u64>,
     /// Prompt tokens found there.
-    pub prefix_hits: Option<f64>,
+    pub prefix_hits: Option<u64>,
     /// Prompt tokens read since the engine started.
-    pub prompt_tokens: Option<f64>,
+    pub prompt_tokens: Option<u64>,
     /// Tokens generated since the engine started.
-    pub generation_tokens: Option<f64>,
+    pub generation_tokens: Option<u64>,
     /// When the engine's process started, in seconds since 1970.
     pub process_start_s: Option<f64>,
 }
@@ -78,18 +78,18 @@ pub struct Reading {
 impl Reading {
     /// Whether the engine must have started anew between `before` and this: a counter fell, or the process is another.
     pub fn restarted_since(&self, before: &Reading) -> bool {
-        let fell =
-            |now: Option<f64>, before: Option<f64>| matches!((now, before), (Some(now), Some(before)) if now < before);
+        let fell = |now: Option<u64>, before: Option<u64>| now.zip(before).is_some_and(|(now, before)| now < before);
+        let starts = self.process_start_s.zip(before.process_start_s);
         fell(self.prompt_tokens, before.prompt_tokens)
             || fell(self.generation_tokens, before.generation_tokens)
             || fell(self.prefix_queries, before.prefix_queries)
-            || matches!((self.process_start_s, before.process_start_s), (Some(now), Some(before)) if now != before)
+            || starts.is_some_and(|(now, before)| now != before)
     }
 
     /// Prompt tokens found in the prefix cache over those looked up, 0 to 1.
     pub fn prefix_hit_ratio(&self) -> Option<f64> {
         match (self.prefix_hits, self.prefix_queries) {
-            (Some(hits), Some(queries)) if queries > 0.0 => Some(hits / queries),
+            (Some(hits), Some(queries)) if queries > 0 => Some(hits as f64 / queries as f64),
             _ => None,
         }
     }

@@ -65,6 +65,8 @@ pub struct Router {
     pub(super) order: Vec<usize>,
     pub(super) replicas: Vec<Replica>,
     pub(super) conversations: Conversations,
+    /// Requests whose rank the engine chose itself, by decision.
+    pub(super) unranked: DecisionCounts,
     pub(super) failed_over: u64,
 }
 
@@ -77,6 +79,7 @@ impl Router {
             order: Vec::new(),
             replicas: Vec::new(),
             conversations: Conversations::default(),
+            unranked: DecisionCounts::default(),
             failed_over: 0,
         };
         router.set_engines(engines);
@@ -100,8 +103,11 @@ impl Router {
             Pin::Invalid => self.mispinned(ask.key, now),
         }?;
         self.count_in(&route.target);
-        let counted = route.target.replica.unwrap_or(self.engines[route.target.engine].replicas[0]);
-        self.replicas[counted.index()].decisions.count(route.decision);
+        let decisions = match route.target.replica {
+            Some(replica) => &mut self.replicas[replica.index()].decisions,
+            None => &mut self.unranked,
+        };
+        decisions.count(route.decision);
         Some(route)
     }
 
@@ -275,7 +281,8 @@ impl Router {
         self.order.iter().copied().filter(usable)
     }
 
-    fn any_up(&self, tried: &[usize]) -> bool {
+    /// Whether an engine is up that is not among those tried.
+    pub fn any_up(&self, tried: &[usize]) -> bool {
         self.order.iter().any(|index| self.engines[*index].state == State::Up && !tried.contains(index))
     }
 

@@ -51,7 +51,7 @@ impl Router {
     /// What stands now. Conversations due to be forgotten are forgotten first.
     pub fn snapshot(&mut self, now: Time) -> Snapshot {
         self.conversations.expire(now, self.settings.idle_forget);
-        let mut decisions = DecisionCounts::default();
+        let mut decisions = self.unranked;
         self.replicas.iter().for_each(|replica| decisions.add(&replica.decisions));
         let in_flight = self.engines.iter().map(|engine| super::load::in_flight(engine, &self.replicas));
         Snapshot {

@@ -1,0 +1,180 @@
+//! The admin address: metrics, health, routing as JSON, reload. Never on a listener that clients use.
+
+mod gauges;
+mod routing_json;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use http::{Method, Response, StatusCode, header};
+use pingora::apps::http_app::ServeHttp;
+use pingora::protocols::http::ServerSession;
+use prometheus::{Encoder, TextEncoder};
+use serde_json::{Value, json};
+
+use crate::config::Secret;
+use crate::fleet::Fleet;
+use crate::metrics::METRICS;
+use crate::reload::Reloader;
+
+/// Answers on the admin address.
+pub struct Admin {
+    pub fleet: Arc<ArcSwap<Fleet>>,
+    /// What callers must send as `Authorization: Bearer`; none: anyone who reaches the address may ask.
+    pub token: Arc<ArcSwap<Option<Secret>>>,
+    pub reloader: Arc<Reloader>,
+    /// When the counters began, in seconds since 1970.
+    pub since: u64,
+}
+
+/// The largest request body that is read before an answer.
+const BODY_MAX: usize = 64 << 10;
+
+#[async_trait]
+impl ServeHttp for Admin {
+    async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+        discard_body(session).await;
+        let request = session.req_header();
+        let head = request.method == Method::HEAD;
+        let answer = self.answer(&request.method, request.uri.path(), session.get_header_bytes(header::AUTHORIZATION));
+        with_length(answer, head)
+    }
+}
+
+impl Admin {
+    fn answer(&self, method: &Method, path: &str, authorization: &[u8]) -> Response<Vec<u8>> {
+        // Probes carry no token, and say nothing but yes or no.
+        match path {
+            "/healthz" => return reading(method, || text(StatusCode::OK, "ok\n")),
+            "/readyz" => return reading(method, || self.ready()),
+            _ => {}
+        }
+        if !self.allowed(authorization) {
+            let mut answer = json_answer(StatusCode::UNAUTHORIZED, &json!({"error": "this address wants its token"}));
+            answer.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+            return answer;
+        }
+        match path {
+            "/metrics" => reading(method, || self.metrics()),
+            "/routing" => reading(method, || json_answer(StatusCode::OK, &self.routing())),
+            "/reload" if method == Method::POST => self.reload(),
+            "/reload" => not_allowed("POST"),
+            _ => match path.strip_prefix("/routing/") {
+                Some(name) => reading(method, || self.routing_of(name)),
+                None => not_found(),
+            },
+        }
+    }
+
+    fn allowed(&self, authorization: &[u8]) -> bool {
+        let token = self.token.load();
+        match token.as_ref() {
+            Some(token) => same(authorization, crate::fleet::bearer(token).as_bytes()),
+            None => true,
+        }
+    }
+
+    fn ready(&self) -> Response<Vec<u8>> {
+        match gauges::ready(&self.fleet.load()) {
+            true => text(StatusCode::OK, "ready\n"),
+            false => text(StatusCode::SERVICE_UNAVAILABLE, "no replica has answered yet\n"),
+        }
+    }
+
+    fn metrics(&self) -> Response<Vec<u8>> {
+        gauges::set(&self.fleet.load());
+        let mut body = Vec::new();
+        match TextEncoder::new().encode(&METRICS.registry.gather(), &mut body) {
+            Ok(()) => answer(StatusCode::OK, prometheus::TEXT_FORMAT, body),
+            Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n")),
+        }
+    }
+
+    fn routing(&self) -> Value {
+        let fleet = self.fleet.load();
+        let models: Vec<Value> = fleet.models().iter().map(|model| routing_json::of(model, self.since)).collect();
+        json!({ "models": models })
+    }
+
+    fn routing_of(&self, name: &str) -> Response<Vec<u8>> {
+        let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
+        let fleet = self.fleet.load();
+        match fleet.models().iter().find(|model| model.label() == name) {
+            Some(model) => json_answer(StatusCode::OK, &routing_json::of(model, self.since)),
+            None => not_found(),
+        }
+    }
+
+    fn reload(&self) -> Response<Vec<u8>> {
+        match self.reloader.reload() {
+            Ok(needs_restart) => {
+                json_answer(StatusCode::OK, &json!({"reloaded": true, "needs_restart": needs_restart}))
+            }
+            Err(faults) => {
+                let faults: Vec<String> = faults.to_string().lines().map(str::to_owned).collect();
+                json_answer(StatusCode::UNPROCESSABLE_ENTITY, &json!({"reloaded": false, "faults": faults}))
+            }
+        }
+    }
+}
+
+/// Whether two byte strings are equal, in a time that does not tell where they differ.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+}
+
+/// A body means nothing here; it is read so that the connection can go on, up to a limit.
+async fn discard_body(session: &mut ServerSession) {
+    let mut length = 0;
+    while let Ok(Some(piece)) = session.read_request_body().await {
+        length += piece.len();
+        if length > BODY_MAX {
+            session.set_keepalive(None);
+            return;
+        }
+    }
+}
+
+fn reading(method: &Method, answer: impl FnOnce() -> Response<Vec<u8>>) -> Response<Vec<u8>> {
+    match *method {
+        Method::GET | Method::HEAD => answer(),
+        _ => not_allowed("GET, HEAD"),
+    }
+}
+
+fn not_found() -> Response<Vec<u8>> {
+    json_answer(StatusCode::NOT_FOUND, &json!({"error": "there is nothing at this path"}))
+}
+
+fn not_allowed(allow: &'static str) -> Response<Vec<u8>> {
+    let mut answer =
+        json_answer(StatusCode::METHOD_NOT_ALLOWED, &json!({"error": format!("this path answers only to {allow}")}));
+    answer.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static(allow));
+    answer
+}
+
+fn text(status: StatusCode, body: &str) -> Response<Vec<u8>> {
+    answer(status, "text/plain; charset=utf-8", body.as_bytes().to_vec())
+}
+
+fn json_answer(status: StatusCode, body: &Value) -> Response<Vec<u8>> {
+    answer(status, "application/json", body.to_string().into_bytes())
+}
+
+fn answer(status: StatusCode, kind: &'static str, body: Vec<u8>) -> Response<Vec<u8>> {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    answer
+}
+
+/// Pingora leaves the length to the app.
+fn with_length(mut answer: Response<Vec<u8>>, head: bool) -> Response<Vec<u8>> {
+    let length = answer.body().len().into();
+    answer.headers_mut().insert(header::CONTENT_LENGTH, length);
+    if head {
+        answer.body_mut().clear();
+    }
+    answer
+}

@@ -1,0 +1,107 @@
+//! `GET /routing`: a model's routing as JSON. Numbers are numbers, and null where nothing is known.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::config::SpillThreshold;
+use crate::fleet::{Model, now};
+use crate::routing::{DecisionCounts, ReplicaSnapshot};
+
+#[derive(Serialize)]
+struct Routing<'a> {
+    model: &'a str,
+    affinity: &'static str,
+    spill_threshold: u32,
+    spill_threshold_source: &'static str,
+    max_num_seqs: Option<u32>,
+    idle_forget_s: u64,
+    conversations_max: usize,
+    conversations: u64,
+    conversations_evicted: u64,
+    /// Since when the totals count, in seconds since 1970.
+    since: u64,
+    totals: Totals,
+    replicas: Vec<Replica<'a>>,
+}
+
+#[derive(Serialize)]
+struct Totals {
+    in_flight: u64,
+    #[serde(flatten)]
+    decisions: DecisionCounts,
+    failed_over: u64,
+}
+
+#[derive(Serialize)]
+struct Replica<'a> {
+    replica: &'a str,
+    state: &'static str,
+    in_flight: u32,
+    placed: u64,
+    sticky: u64,
+    spilled_in: u64,
+    client_pinned: u64,
+    balanced: u64,
+    unrouted: u64,
+    conversations: u32,
+    live: u32,
+    load: f64,
+    running: Option<u64>,
+    waiting: Option<u64>,
+    kv_cache_usage: Option<f64>,
+    prefix_cache_hit_ratio: Option<f64>,
+    reading_age_s: Option<f64>,
+    restarts: u64,
+}
+
+/// The routing of one model, whose counters began at `since`.
+pub fn of(model: &Model, since: u64) -> Value {
+    let snapshot = model.router.lock().snapshot(now());
+    let settings = model.settings();
+    let routing = Routing {
+        model: model.label(),
+        affinity: if snapshot.settings.affinity { "on" } else { "off" },
+        spill_threshold: snapshot.settings.spill_threshold,
+        spill_threshold_source: match settings.spill_threshold {
+            SpillThreshold::Auto => "auto",
+            SpillThreshold::Set(_) => "set",
+        },
+        max_num_seqs: settings.max_num_seqs,
+        idle_forget_s: snapshot.settings.idle_forget.as_secs(),
+        conversations_max: snapshot.settings.conversations_max,
+        conversations: snapshot.conversations,
+        conversations_evicted: snapshot.conversations_evicted,
+        since,
+        totals: Totals {
+            in_flight: snapshot.in_flight,
+            decisions: snapshot.decisions,
+            failed_over: snapshot.failed_over,
+        },
+        replicas: snapshot.replicas.iter().map(replica).collect(),
+    };
+    json!(routing)
+}
+
+fn replica(replica: &ReplicaSnapshot) -> Replica<'_> {
+    let reading = replica.reading.as_ref().map(|(reading, _)| reading);
+    Replica {
+        replica: &replica.name,
+        state: replica.state.name(),
+        in_flight: replica.in_flight,
+        placed: replica.decisions.placed,
+        sticky: replica.decisions.sticky,
+        spilled_in: replica.decisions.spilled,
+        client_pinned: replica.decisions.client_pinned,
+        balanced: replica.decisions.balanced,
+        unrouted: replica.decisions.unrouted,
+        conversations: replica.conversations,
+        live: replica.live,
+        load: replica.load,
+        running: reading.and_then(|reading| reading.running),
+        waiting: reading.and_then(|reading| reading.waiting),
+        kv_cache_usage: reading.and_then(|reading| reading.kv_cache_usage),
+        prefix_cache_hit_ratio: reading.and_then(|reading| reading.prefix_hit_ratio()),
+        reading_age_s: replica.reading.as_ref().map(|(_, age)| age.as_secs_f64()),
+        restarts: replica.restarts,
+    }
+}

@@ -1,0 +1,157 @@
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use super::Engine;
+use crate::config;
+use crate::routing::{EngineSpec, Router, Settings, Target};
+
+/// What a nameless model is called in metrics, logs and JSON: every model name goes there.
+pub const ANY_MODEL: &str = "*";
+
+/// `max_num_seqs` where it is not configured: vLLM's own default. It stands in no metric of the engine.
+const MAX_NUM_SEQS_ASSUMED: u32 = 256;
+
+/// A model that clients name, with its replicas and the router over them.
+pub struct Model {
+    /// Its name, or none if any name goes there.
+    pub name: Option<String>,
+    /// Decisions and the counts that they rest on, together under one lock: a burst sees every count at once.
+    pub router: Mutex<Router>,
+    settings: ArcSwap<config::Model>,
+    /// By the router's index of engines.
+    engines: ArcSwap<Vec<Arc<Engine>>>,
+}
+
+impl Model {
+    fn new(settings: &config::Model) -> Model {
+        let model = Model {
+            name: settings.name.clone(),
+            router: Mutex::new(Router::new(routing_settings(settings), &specs(settings))),
+            settings: ArcSwap::from_pointee(settings.clone()),
+            engines: ArcSwap::default(),
+        };
+        model.set_engines(settings, &settings.replicas);
+        model
+    }
+
+    fn configure(&self, settings: &config::Model) {
+        let before = self.settings.swap(Arc::new(settings.clone()));
+        // The engines first: the router must not hand out the index of one that is not there yet.
+        let mut router = self.router.lock();
+        router.configure(routing_settings(settings), &specs(settings));
+        let changed: Vec<config::Engine> =
+            settings.replicas.iter().filter(|engine| !before.replicas.contains(engine)).cloned().collect();
+        self.set_engines_at(&router, &changed);
+    }
+
+    fn set_engines(&self, settings: &config::Model, engines: &[config::Engine]) {
+        debug_assert_eq!(settings.replicas.len(), engines.len());
+        self.set_engines_at(&self.router.lock(), engines);
+    }
+
+    /// Puts new or changed engines at the places that the router gave them; the others stay as they are.
+    fn set_engines_at(&self, router: &Router, engines: &[config::Engine]) {
+        let mut all = self.engines.load().as_ref().clone();
+        for engine in engines.iter().map(Engine::new) {
+            let Some(index) = router.engine(&engine.name) else { continue };
+            match all.get_mut(index) {
+                Some(place) => *place = Arc::new(engine),
+                None => all.push(Arc::new(engine)),
+            }
+        }
+        self.engines.store(Arc::new(all));
+    }
+
+    /// The name shown to people and machines.
+    pub fn label(&self) -> &str {
+        self.name.as_deref().unwrap_or(ANY_MODEL)
+    }
+
+    /// Its settings as configured.
+    pub fn settings(&self) -> Arc<config::Model> {
+        self.settings.load_full()
+    }
+
+    /// The engine that a request was sent to.
+    pub fn engine(&self, target: &Target) -> Arc<Engine> {
+        self.engines.load()[target.engine].clone()
+    }
+
+    /// The engines configured now, each with its index in the router.
+    pub fn engines(&self) -> Vec<(usize, Arc<Engine>)> {
+        let router = self.router.lock();
+        let engines = self.engines.load();
+        engines
+            .iter()
+            .enumerate()
+            .filter(|(index, engine)| router.engine(&engine.name) == Some(*index))
+            .map(|(index, engine)| (index, engine.clone()))
+            .collect()
+    }
+}
+
+/// Every model that is served.
+pub struct Fleet {
+    models: Vec<Arc<Model>>,
+}
+
+impl Fleet {
+    /// The fleet that a configuration describes.
+    pub fn new(config: &config::Config) -> Fleet {
+        Fleet { models: config.models.iter().map(|model| Arc::new(Model::new(model))).collect() }
+    }
+
+    /// The fleet that a new configuration describes. Models that stay are the same ones, with all that they hold.
+    pub fn reconfigured(&self, config: &config::Config) -> Fleet {
+        let models =
+            config.models.iter().map(|settings| match self.models.iter().find(|model| model.name == settings.name) {
+                Some(model) => {
+                    model.configure(settings);
+                    model.clone()
+                }
+                None => Arc::new(Model::new(settings)),
+            });
+        Fleet { models: models.collect() }
+    }
+
+    /// The models, in the order of the configuration.
+    pub fn models(&self) -> &[Arc<Model>] {
+        &self.models
+    }
+
+    /// The model that a client means by `name`.
+    pub fn named(&self, name: &str) -> Option<&Arc<Model>> {
+        self.models.iter().find(|model| model.name.as_deref().is_none_or(|own| own == name))
+    }
+
+    /// The only model, where there is just one.
+    pub fn only(&self) -> Option<&Arc<Model>> {
+        match self.models.as_slice() {
+            [model] => Some(model),
+            _ => None,
+        }
+    }
+}
+
+/// The rule's automatic spill threshold: a quarter of what the engine computes at once, and at least 1.
+fn routing_settings(settings: &config::Model) -> Settings {
+    let auto = (settings.max_num_seqs.unwrap_or(MAX_NUM_SEQS_ASSUMED) / 4).max(1);
+    let spill_threshold = match settings.spill_threshold {
+        config::SpillThreshold::Auto => auto,
+        config::SpillThreshold::Set(threshold) => threshold,
+    };
+    Settings {
+        affinity: settings.affinity,
+        spill_threshold,
+        idle_forget: settings.idle_forget,
+        conversations_max: settings.conversations_max,
+    }
+}
+
+fn specs(settings: &config::Model) -> Vec<EngineSpec> {
+    let spec =
+        |engine: &config::Engine| EngineSpec { name: engine.url.name(), data_parallel_size: engine.data_parallel_size };
+    settings.replicas.iter().map(spec).collect()
+}

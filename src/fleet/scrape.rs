@@ -1,0 +1,156 @@
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use log::{info, warn};
+use pingora::server::ShutdownWatch;
+use pingora::services::background::BackgroundService;
+use pingora::{Error, ErrorType, Result};
+use pingora_load_balancing::Backend;
+use pingora_load_balancing::health_check::{HealthCheck, HttpHealthCheck};
+use tokio::sync::Notify;
+
+use super::vllm_metrics::{self, EngineMetrics};
+use super::{Engine, Fetcher, Fleet, Model, now};
+use crate::config::Scrape;
+use crate::routing::Reading;
+
+/// Reads every engine's metrics and health in the background, never on the path of a request.
+pub struct Scraper {
+    fleet: Arc<ArcSwap<Fleet>>,
+    settings: ArcSwap<Scrape>,
+    fetcher: Fetcher,
+    /// Rung when the fleet changes: an engine that is new is checked at once.
+    changed: Notify,
+}
+
+impl Scraper {
+    /// A scraper of what `fleet` holds at each round.
+    pub fn new(fleet: Arc<ArcSwap<Fleet>>, settings: Scrape) -> Scraper {
+        Scraper {
+            fleet,
+            settings: ArcSwap::from_pointee(settings),
+            fetcher: Fetcher::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Takes new settings, and looks at the fleet again at once.
+    pub fn configure(&self, settings: Scrape) {
+        self.settings.store(Arc::new(settings));
+        self.changed.notify_one();
+    }
+
+    fn round(self: &Arc<Self>) {
+        let spread = self.settings.load().interval / 5;
+        for model in self.fleet.load().models() {
+            for (index, engine) in model.engines() {
+                if !engine.begin_check() {
+                    continue;
+                }
+                let delay = if engine.answered() { jitter(spread) } else { Duration::ZERO };
+                let (scraper, model) = (self.clone(), model.clone());
+                tokio::spawn(async move {
+                    tokio::time::sleep(delay).await;
+                    scraper.check(&model, index, &engine).await;
+                    engine.end_check();
+                });
+            }
+        }
+    }
+
+    async fn check(&self, model: &Model, index: usize, engine: &Engine) {
+        if let Err(error) = engine.resolve().await {
+            warn!("{}: {error}", engine.name);
+        }
+        let (scraped, probed) = tokio::join!(self.scrape(model, index, engine), self.probe(engine));
+        let outcome = scraped.and(probed);
+        let Some(up) = engine.checked(outcome.is_ok()) else { return };
+        if model.router.lock().set_up(index, up) {
+            match outcome {
+                Ok(()) => info!("replica {} answers again: in use", engine.name),
+                Err(error) => warn!("replica {} is out: {error}", engine.name),
+            }
+        }
+    }
+
+    /// Reads the metrics. An engine that serves none is only without readings, not out of order.
+    async fn scrape(&self, model: &Model, index: usize, engine: &Engine) -> Result<()> {
+        let settings = self.settings.load_full();
+        let answer = self.fetcher.get(engine, "/metrics", None, settings.timeout, settings.max_bytes).await?;
+        if answer.status.is_server_error() {
+            return Error::e_explain(ErrorType::HTTPStatus(answer.status.as_u16()), "reading /metrics");
+        }
+        if !answer.status.is_success() {
+            return Ok(());
+        }
+        let readings = readings(&vllm_metrics::parse(&String::from_utf8_lossy(&answer.body)));
+        if model.router.lock().read(index, &readings, now()) {
+            info!("replica {} has restarted: its conversations are placed anew", engine.name);
+        }
+        Ok(())
+    }
+
+    /// Asks for `/health`, which an engine whose core has died answers with 503.
+    async fn probe(&self, engine: &Engine) -> Result<()> {
+        let peer = engine
+            .peer()
+            .await
+            .map_err(|error| Error::because(ErrorType::ConnectNoRoute, "its name does not resolve", error))?;
+        let timeout = self.settings.load().timeout;
+        let mut probe = HttpHealthCheck::new(&engine.name, false);
+        probe.req.set_uri(http::Uri::from_static("/health"));
+        probe.peer_template.options.connection_timeout = Some(timeout);
+        probe.peer_template.options.read_timeout = Some(timeout);
+        probe.validator = Some(Box::new(|answer| match answer.status.is_server_error() {
+            true => Error::e_explain(ErrorType::HTTPStatus(answer.status.as_u16()), "asking for /health"),
+            false => Ok(()),
+        }));
+        let backend = Backend { addr: peer._address, weight: 1, ext: Default::default() };
+        probe.check(&backend).await
+    }
+}
+
+/// One reading for each rank, in their order; a rank that the metrics leave out has an empty one.
+fn readings(metrics: &EngineMetrics) -> Vec<Reading> {
+    let ranks = metrics.ranks.keys().last().map_or(0, |last| last + 1);
+    let reading = |rank| {
+        let said = metrics.ranks.get(&rank).cloned().unwrap_or_default();
+        Reading {
+            running: said.running,
+            waiting: said.waiting,
+            kv_cache_usage: said.kv_cache_usage,
+            prefix_queries: said.prefix_queries,
+            prefix_hits: said.prefix_hits,
+            prompt_tokens: said.prompt_tokens,
+            generation_tokens: said.generation_tokens,
+            process_start_s: metrics.process_start_s,
+        }
+    };
+    (0..ranks).map(reading).collect()
+}
+
+/// A random part of `spread`, so that the engines are not all asked at once.
+fn jitter(spread: Duration) -> Duration {
+    spread.mul_f64(f64::from(RandomState::new().hash_one(0) as u32) / f64::from(u32::MAX))
+}
+
+/// The scraper as a service of the server.
+pub struct ScrapeService(pub Arc<Scraper>);
+
+#[async_trait]
+impl BackgroundService for ScrapeService {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        loop {
+            self.0.round();
+            let interval = self.0.settings.load().interval;
+            tokio::select! {
+                _ = tokio::time::sleep(interval) => {}
+                _ = self.0.changed.notified() => {}
+                _ = shutdown.changed() => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What the balancer counts, as Prometheus metrics. No label holds anything that a client controls.
+
+use once_cell::sync::Lazy;
+use prometheus::{Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+
+/// The process's metrics.
+pub static METRICS: Lazy<Metrics> = Lazy::new(Metrics::new);
+
+/// Bounds of the time histograms, in seconds: a cached turn answers in tenths, a 100k-token prefill in minutes.
+const SECONDS: [f64; 14] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
+
+/// See [`METRICS`].
+pub struct Metrics {
+    pub registry: Registry,
+    pub requests: IntCounterVec,
+    pub follow_requests: IntCounterVec,
+    pub local_requests: IntCounterVec,
+    pub own_errors: IntCounterVec,
+    pub time_to_first_byte: HistogramVec,
+    pub duration: HistogramVec,
+    pub prompt_tokens: IntCounterVec,
+    pub completion_tokens: IntCounterVec,
+    pub retries: IntCounterVec,
+    pub reloads: IntCounterVec,
+    pub limits_hit: IntCounterVec,
+    pub connections: IntGauge,
+    pub buffered_bytes: IntGauge,
+    pub ready: IntGauge,
+    pub fleet: FleetGauges,
+}
+
+/// What stands in the routers and the engines' readings at the moment of a scrape.
+pub struct FleetGauges {
+    pub in_flight: IntGaugeVec,
+    pub model_in_flight: IntGaugeVec,
+    pub conversations: IntGaugeVec,
+    pub load: GaugeVec,
+    pub up: IntGaugeVec,
+    pub restarts: IntGaugeVec,
+    pub kv_cache_usage: GaugeVec,
+    pub running: GaugeVec,
+    pub waiting: GaugeVec,
+    pub prefix_hit_ratio: GaugeVec,
+    pub reading_age: GaugeVec,
+    pub evicted: IntGaugeVec,
+}
+
+impl Metrics {
+    fn new() -> Metrics {
+        let make = Maker(Registry::new());
+        let build = make.int_gauges("homing_build_info", "1, with the version that runs.", &["version"]);
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        let start = make.gauge("homing_start_time_seconds", "When this process began to serve, since 1970.");
+        let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        start.set(since_1970.map_or(0.0, |time| time.as_secs_f64()));
+        Metrics {
+            requests: make.counters(
+                "homing_requests_total",
+                "Requests routed that have ended.",
+                &["model", "replica", "decision", "status"],
+            ),
+            follow_requests: make.counters(
+                "homing_follow_requests_total",
+                "Requests sent after their conversation that generate nothing (counting tokens, rendering).",
+                &["model", "replica", "status"],
+            ),
+            local_requests: make.counters(
+                "homing_local_requests_total",
+                "Requests answered by the balancer itself.",
+                &["path"],
+            ),
+            own_errors: make.counters("homing_errors_total", "The balancer's own errors, by their code.", &["code"]),
+            time_to_first_byte: make.seconds(
+                "homing_time_to_first_byte_seconds",
+                "From the request's header to the first byte of the answer's body.",
+            ),
+            duration: make.seconds("homing_request_duration_seconds", "From the request's header to its end."),
+            prompt_tokens: make.counters(
+                "homing_prompt_tokens_total",
+                "Prompt tokens as the engines reported them; unmeasured: it did not say how many were cached.",
+                &["model", "source"],
+            ),
+            completion_tokens: make.counters("homing_completion_tokens_total", "Generated tokens.", &["model"]),
+            retries: make.counters(
+                "homing_retries_total",
+                "Tries on another replica after a failed one, by what the failed one did.",
+                &["model", "reason"],
+            ),
+            reloads: make.counters("homing_reloads_total", "Configuration reloads.", &["outcome"]),
+            limits_hit: make.counters("homing_limits_hit_total", "Times that a limit was reached.", &["limit"]),
+            connections: make.int_gauge("homing_connections", "Client connections open."),
+            buffered_bytes: make.int_gauge("homing_buffered_bytes", "Bytes of request bodies held now."),
+            ready: make.int_gauge("homing_ready", "1 once a replica has answered."),
+            fleet: FleetGauges::new(&make),
+            registry: make.0,
+        }
+    }
+}
+
+impl FleetGauges {
+    fn new(make: &Maker) -> FleetGauges {
+        let replica = ["model", "replica"];
+        FleetGauges {
+            in_flight: make.int_gauges("homing_replica_in_flight", "Requests in flight on a replica.", &replica),
+            model_in_flight: make.int_gauges(
+                "homing_model_in_flight",
+                "Requests in flight, also those whose rank the engine chose.",
+                &["model"],
+            ),
+            conversations: make.int_gauges("homing_conversations", "Conversations at home on a replica.", &replica),
+            load: make.gauges("homing_replica_load", "In flight + 8 x KV use + live conversations.", &replica),
+            up: make.int_gauges("homing_replica_up", "1 if the replica is in use.", &replica),
+            restarts: make.int_gauges("homing_replica_restarts", "Engine restarts seen.", &replica),
+            kv_cache_usage: make.gauges(
+                "homing_replica_kv_cache_usage_ratio",
+                "KV cache used by running requests, as scraped.",
+                &replica,
+            ),
+            running: make.gauges("homing_replica_running", "Requests running in the engine, as scraped.", &replica),
+            waiting: make.gauges("homing_replica_waiting", "Requests waiting in the engine, as scraped.", &replica),
+            prefix_hit_ratio: make.gauges(
+                "homing_replica_prefix_cache_hit_ratio",
+                "Prompt tokens found in the prefix cache since the engine started, as scraped.",
+                &replica,
+            ),
+            reading_age: make.gauges("homing_replica_reading_age_seconds", "Age of the last reading.", &replica),
+            evicted: make.int_gauges(
+                "homing_conversations_evicted",
+                "Conversations pushed out of a model's table by its limit.",
+                &["model"],
+            ),
+        }
+    }
+
+    /// Forgets every series, so that replicas that are gone do not linger.
+    pub fn reset(&self) {
+        let FleetGauges {
+            in_flight,
+            model_in_flight,
+            conversations,
+            load,
+            up,
+            restarts,
+            kv_cache_usage,
+            running,
+            waiting,
+            prefix_hit_ratio,
+            reading_age,
+            evicted,
+        } = self;
+        [in_flight, model_in_flight, conversations, up, restarts, evicted].iter().for_each(|gauge| gauge.reset());
+        [load, kv_cache_usage, running, waiting, prefix_hit_ratio, reading_age].iter().for_each(|gauge| gauge.reset());
+    }
+}
+
+/// Makes metrics and registers them. Names and labels are constants of this file: a fault in one shows at the first
+/// start.
+struct Maker(Registry);
+
+impl Maker {
+    fn register<C: prometheus::core::Collector + Clone + 'static>(&self, made: prometheus::Result<C>) -> C {
+        let metric = made.expect("the name and labels of a metric are valid");
+        self.0.register(Box::new(metric.clone())).expect("a metric is registered once");
+        metric
+    }
+
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+        self.register(IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    fn int_gauges(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+        self.register(IntGaugeVec::new(Opts::new(name, help), labels))
+    }
+
+    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> GaugeVec {
+        self.register(GaugeVec::new(Opts::new(name, help), labels))
+    }
+
+    fn int_gauge(&self, name: &str, help: &str) -> IntGauge {
+        self.register(IntGauge::new(name, help))
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> Gauge {
+        self.register(Gauge::new(name, help))
+    }
+
+    fn seconds(&self, name: &str, help: &str) -> HistogramVec {
+        let options = HistogramOpts::new(name, help).buckets(SECONDS.to_vec());
+        self.register(HistogramVec::new(options, &["model"]))
+    }
+}

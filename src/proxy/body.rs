@@ -1,0 +1,100 @@
+//! Reads a request's whole body before a replica is chosen, within its limits.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header;
+use pingora::protocols::http::ServerSession;
+use tokio::time::{Instant, timeout_at};
+
+use super::buffered::Reservation;
+use super::error::OwnError;
+use crate::config::Limits;
+use crate::metrics::METRICS;
+
+/// Room made at once for a body whose length is announced; an honest long one grows from there.
+const FIRST_ROOM: u64 = 1 << 20;
+
+/// A body that was refused is still read for this long, so that the client gets to see the refusal.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Reads the body, however it is framed, and answers `Expect: 100-continue` on the way.
+///
+/// # Errors
+/// If it is too large, too slow or broken, or if too many bodies are held.
+pub async fn read(
+    session: &mut ServerSession,
+    reservation: &mut Reservation,
+    limits: &Limits,
+) -> Result<Bytes, OwnError> {
+    let announced = announced_length(session);
+    if announced.is_some_and(|length| length > limits.body_bytes) {
+        return Err(too_large(limits));
+    }
+    if expects_continue(session) {
+        answer_continue(session).await?;
+    }
+    let deadline = Instant::now() + limits.body_read;
+    let mut first: Option<Bytes> = None;
+    let mut all = BytesMut::new();
+    let mut length = 0;
+    loop {
+        let chunk = match timeout_at(deadline, session.read_request_body()).await {
+            Ok(Ok(Some(chunk))) => chunk,
+            Ok(Ok(None)) => break,
+            Ok(Err(_)) => return Err(OwnError::UnreadableBody),
+            Err(_) => return Err(too_slow(limits)),
+        };
+        length += chunk.len() as u64;
+        if length > limits.body_bytes {
+            return Err(too_large(limits));
+        }
+        if !reservation.grow(chunk.len() as u64, limits.buffered_bytes) {
+            METRICS.limits_hit.with_label_values(&["buffered"]).inc();
+            return Err(OwnError::Overloaded);
+        }
+        // A body that came in one piece is used as it is.
+        match (first.take(), all.is_empty()) {
+            (None, true) => first = Some(chunk),
+            (Some(earlier), _) => {
+                all.reserve(announced.unwrap_or(0).min(FIRST_ROOM) as usize);
+                all.extend_from_slice(&earlier);
+                all.extend_from_slice(&chunk);
+            }
+            (None, false) => all.extend_from_slice(&chunk),
+        }
+    }
+    Ok(first.unwrap_or_else(|| all.freeze()))
+}
+
+/// Reads on what a refused client still sends, for a while: a connection closed on unread bytes loses the answer.
+pub async fn linger(session: &mut ServerSession) {
+    let deadline = Instant::now() + LINGER;
+    while let Ok(Ok(Some(_))) = timeout_at(deadline, session.read_request_body()).await {}
+}
+
+fn announced_length(session: &ServerSession) -> Option<u64> {
+    session.get_header(header::CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
+}
+
+fn expects_continue(session: &ServerSession) -> bool {
+    session.get_header_bytes(header::EXPECT).eq_ignore_ascii_case(b"100-continue")
+}
+
+async fn answer_continue(session: &mut ServerSession) -> Result<(), OwnError> {
+    // Pingora closes a connection on which it answers before the body is read, but this is no answer yet.
+    session.set_close_on_response_before_downstream_finish(false);
+    let written = session.write_continue_response().await;
+    session.set_close_on_response_before_downstream_finish(true);
+    written.map_err(|_| OwnError::UnreadableBody)
+}
+
+fn too_large(limits: &Limits) -> OwnError {
+    METRICS.limits_hit.with_label_values(&["body"]).inc();
+    OwnError::BodyTooLarge { bytes_max: limits.body_bytes }
+}
+
+fn too_slow(limits: &Limits) -> OwnError {
+    METRICS.limits_hit.with_label_values(&["body_read"]).inc();
+    OwnError::BodyTimeout { seconds: limits.body_read.as_secs() }
+}

@@ -1,0 +1,106 @@
+use std::any::Any;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use pingora_proxy::Session;
+
+use super::activity::Busy;
+use super::answer::UsageTap;
+use super::buffered::{Buffered, Reservation};
+use super::connection::Connection;
+use super::error::OwnError;
+use super::replay::Wrapped;
+use super::{Activity, Live};
+use crate::fleet::InFlight;
+use crate::request::Dialect;
+
+/// Everything known of one request, from its header to its log line.
+pub struct Context {
+    /// The settings that it began with.
+    pub live: Arc<Live>,
+    pub began: Instant,
+    pub began_at: SystemTime,
+    /// Given by the balancer: in the log, in its own errors, and to the engine where the client sent none.
+    pub request_id: String,
+    pub dialect: Dialect,
+    /// Its body's bytes under the limit over all requests.
+    pub reservation: Reservation,
+    /// Bytes of its body.
+    pub body_bytes: u64,
+    /// Where it was sent; none while that is open and for what the balancer answers itself.
+    pub in_flight: Option<InFlight>,
+    /// A reused connection was closed under it, and there is no other replica: once more here, on a fresh one.
+    pub once_more_here: bool,
+    /// The engine's header has come: from now on nothing is tried again.
+    pub answered: bool,
+    pub usage: Option<UsageTap>,
+    pub first_byte: Option<Instant>,
+    /// The error of its own that the balancer answered with.
+    pub own_error: Option<OwnError>,
+    wrapped: Option<Wrapped>,
+    connection: Option<Arc<Connection>>,
+    _busy: Busy,
+}
+
+impl Context {
+    pub fn new(live: Arc<Live>, activity: &Arc<Activity>, buffered: &Arc<Buffered>) -> Context {
+        Context {
+            live,
+            began: Instant::now(),
+            began_at: SystemTime::now(),
+            request_id: request_id(),
+            dialect: Dialect::OpenAi,
+            reservation: Reservation::new(buffered),
+            body_bytes: 0,
+            in_flight: None,
+            once_more_here: false,
+            answered: false,
+            usage: None,
+            first_byte: None,
+            own_error: None,
+            wrapped: None,
+            connection: None,
+            _busy: activity.begin(),
+        }
+    }
+
+    /// Takes the connection that the request came on, whose wait for a header is over.
+    pub fn begin_on(&mut self, connection: Box<dyn Any + Send + Sync>) {
+        if let Ok(connection) = connection.downcast::<Arc<Connection>>() {
+            connection.header_read();
+            self.connection = Some(*connection);
+        }
+    }
+
+    /// The connection, for the next request on it.
+    pub fn connection(&self) -> Option<Box<dyn Any + Send + Sync>> {
+        self.connection.clone().map(|connection| Box::new(connection) as Box<dyn Any + Send + Sync>)
+    }
+
+    /// Lets the session stand as one whose body is already read.
+    pub fn wrap_body(&mut self, session: &mut Session, body: bytes::Bytes) {
+        self.wrapped = Some(super::replay::wrap(&mut session.downstream_session, body));
+    }
+
+    /// Puts the true session back.
+    pub fn unwrap_body(&mut self, session: &mut Session) {
+        if let Some(wrapped) = self.wrapped.take() {
+            wrapped.unwrap(&mut session.downstream_session);
+        }
+    }
+
+    /// What may be said of it in the process's log.
+    pub fn summary(&self) -> String {
+        let replica = self.in_flight.as_ref().map(InFlight::replica_name);
+        format!("request {}, replica {}", self.request_id, replica.as_deref().unwrap_or("none"))
+    }
+}
+
+/// 64 random bits: enough to find a line in a log.
+fn request_id() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    static SEED: once_cell::sync::Lazy<RandomState> = once_cell::sync::Lazy::new(RandomState::new);
+    format!("{:016x}", SEED.hash_one(COUNT.fetch_add(1, Ordering::Relaxed)))
+}

@@ -1,0 +1,174 @@
+//! How a request ends: its own error where there is one, then counts and a log line.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::header;
+use pingora::{Error, ErrorSource, ErrorType, Result};
+use pingora_proxy::{FailToProxy, Session};
+
+use super::access_log::Line;
+use super::error::OwnError;
+use super::{Context, Proxy};
+use crate::metrics::METRICS;
+use crate::request::usage::Usage;
+
+/// The status that the log gives a request whose client left before the answer (nginx's convention).
+const CLIENT_CLOSED: u16 = 499;
+
+/// Answers with an error of the balancer's own, and closes the connection if the request was not read whole.
+pub async fn answer_error(session: &mut Session, context: &mut Context, error: OwnError) -> Result<()> {
+    METRICS.own_errors.with_label_values(&[error.code()]).inc();
+    let body = error.body(context.dialect, &context.request_id);
+    let mut answer = error.header(body.len(), &context.request_id)?;
+    context.own_error = Some(error);
+    if !session.downstream_session.is_body_done() {
+        session.downstream_session.set_keepalive(None);
+        answer.insert_header(header::CONNECTION, "close")?;
+    }
+    let head = session.req_header().method == http::Method::HEAD;
+    session.write_response_header(answer, head).await?;
+    if !head {
+        session.write_response_body(Some(body), true).await?;
+    }
+    Ok(())
+}
+
+/// A request that failed for good: a whole answer if none has begun, a last event if a stream has.
+pub async fn fail(session: &mut Session, error: &Error, context: &mut Context) -> FailToProxy {
+    context.unwrap_body(session);
+    let gone = is_clients(error);
+    let begun = session.downstream_session.response_written().is_some_and(|answer| !answer.status.is_informational());
+    let error_code = match (gone, begun) {
+        (true, _) => CLIENT_CLOSED,
+        (false, true) => {
+            end_stream(session, context).await;
+            0
+        }
+        (false, false) => {
+            let error = own_error(error);
+            let status = error.status().as_u16();
+            // If the client has gone meanwhile, that is all there is to know.
+            let _ = answer_error(session, context, error).await;
+            status
+        }
+    };
+    FailToProxy { error_code, can_reuse_downstream: !gone && !begun }
+}
+
+/// Whether it was the client that went away or broke the protocol.
+pub fn is_clients(error: &Error) -> bool {
+    *error.esource() == ErrorSource::Downstream
+}
+
+fn own_error(error: &Error) -> OwnError {
+    use ErrorType::*;
+    match (error.esource(), error.etype()) {
+        (ErrorSource::Upstream, ConnectTimedout | ConnectRefused | ConnectNoRoute | ConnectError | SocketError) => {
+            OwnError::NoReplica
+        }
+        (ErrorSource::Upstream, _) => OwnError::ReplicaFailed,
+        _ => OwnError::Internal,
+    }
+}
+
+/// Tells the reader of a broken stream that it is broken: otherwise it might take what came for all there is.
+async fn end_stream(session: &mut Session, context: &mut Context) {
+    let streamed = session.downstream_session.response_written().is_some_and(|answer| {
+        answer.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
+    });
+    if streamed {
+        let error = OwnError::ReplicaFailed;
+        METRICS.own_errors.with_label_values(&[error.code()]).inc();
+        let event = error.event(context.dialect, &context.request_id);
+        context.own_error = Some(error);
+        // The stream ends without its proper end all the same, so a client that has gone misses nothing.
+        let _ = session.write_response_body(Some(event), false).await;
+    }
+}
+
+impl Proxy {
+    /// Counts a request that has ended and writes its line.
+    pub(super) fn end(&self, session: &Session, error: Option<&Error>, context: &mut Context) {
+        let written = session.downstream_session.response_written().map(|answer| answer.status.as_u16());
+        let status = match error.is_some_and(is_clients) {
+            true => CLIENT_CLOSED,
+            false => written.unwrap_or(CLIENT_CLOSED),
+        };
+        let usage = context.usage.as_ref().and_then(|usage| usage.usage());
+        let seconds = |moment: Instant| (moment - context.began).as_secs_f64();
+        let total_s = context.began.elapsed().as_secs_f64();
+        let first_byte_s = context.first_byte.map(seconds);
+        let replica = context.in_flight.as_ref().map(|in_flight| in_flight.replica_name());
+        if let Some(in_flight) = &context.in_flight {
+            let (model, replica) = (in_flight.model().label(), replica.as_deref().unwrap_or_default());
+            let class = status_class(status);
+            match in_flight.decision() {
+                Some(decision) => {
+                    METRICS.requests.with_label_values(&[model, replica, decision.name(), class]).inc();
+                    METRICS.duration.with_label_values(&[model]).observe(total_s);
+                    first_byte_s.inspect(|s| METRICS.time_to_first_byte.with_label_values(&[model]).observe(*s));
+                    usage.inspect(|usage| count_tokens(model, usage));
+                }
+                None => METRICS.follow_requests.with_label_values(&[model, replica, class]).inc(),
+            }
+        }
+        self.access_log.write(context.live.server.access_log, || Line {
+            at: context.began_at,
+            request_id: &context.request_id,
+            method: session.req_header().method.as_str(),
+            path: crate::request::endpoint::shown(session.req_header().uri.path()),
+            model: context.in_flight.as_ref().map(|in_flight| in_flight.model().label()),
+            replica: replica.as_deref(),
+            decision: context.in_flight.as_ref().and_then(|in_flight| in_flight.decision()).map(|d| d.name()),
+            status,
+            error: context.own_error.as_ref().map(|error| error.code()),
+            bytes_in: context.body_bytes,
+            bytes_out: session.downstream_session.body_bytes_sent() as u64,
+            first_byte_s,
+            total_s,
+            usage,
+        });
+    }
+}
+
+fn count_tokens(model: &str, usage: &Usage) {
+    let tokens = |source| METRICS.prompt_tokens.with_label_values(&[model, source]);
+    match usage.cached {
+        Some(cached) => {
+            tokens("cached").inc_by(cached);
+            tokens("computed").inc_by(usage.prompt.saturating_sub(cached));
+        }
+        None => tokens("unmeasured").inc_by(usage.prompt),
+    }
+    METRICS.completion_tokens.with_label_values(&[model]).inc_by(usage.completion);
+}
+
+fn status_class(status: u16) -> &'static str {
+    match status {
+        CLIENT_CLOSED => "client_closed",
+        100..=199 => "1xx",
+        200..=299 => "2xx",
+        300..=399 => "3xx",
+        400..=499 => "4xx",
+        _ => "5xx",
+    }
+}
+
+/// An answer of the balancer's own that is no error.
+pub async fn answer_ok(
+    session: &mut Session,
+    status: http::StatusCode,
+    kind: &str,
+    body: Bytes,
+    head: bool,
+) -> Result<()> {
+    let mut answer = pingora::http::ResponseHeader::build(status, Some(4))?;
+    answer.insert_header(header::CONTENT_TYPE, kind)?;
+    answer.insert_header(header::CONTENT_LENGTH, body.len().to_string())?;
+    session.write_response_header(Box::new(answer), head).await?;
+    if !head {
+        session.write_response_body(Some(body), true).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! The balancer's own errors, in the dialect of the path that was asked.
+
+use bytes::Bytes;
+use http::{StatusCode, header};
+use pingora::Result;
+use pingora::http::ResponseHeader;
+use serde_json::json;
+
+use crate::request::Dialect;
+
+/// An error of the balancer's own. Its code is stable: programs may rely on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OwnError {
+    UnknownRoute,
+    ClosedRoute,
+    MethodNotAllowed(&'static str),
+    UnknownModel,
+    ModelRequired,
+    NotJson,
+    UnreadableBody,
+    BodyTooLarge { bytes_max: u64 },
+    BodyTimeout { seconds: u64 },
+    Overloaded,
+    NoReplica,
+    ReplicaFailed,
+    TooManyConnections,
+    Internal,
+}
+
+impl OwnError {
+    /// The stable code, as in the body, the log and the metrics.
+    pub fn code(&self) -> &'static str {
+        match self {
+            OwnError::UnknownRoute => "unknown_route",
+            OwnError::ClosedRoute => "route_not_open",
+            OwnError::MethodNotAllowed(_) => "method_not_allowed",
+            OwnError::UnknownModel => "model_not_found",
+            OwnError::ModelRequired => "model_required",
+            OwnError::NotJson => "body_not_json",
+            OwnError::UnreadableBody => "body_unreadable",
+            OwnError::BodyTooLarge { .. } => "body_too_large",
+            OwnError::BodyTimeout { .. } => "body_timeout",
+            OwnError::Overloaded => "overloaded",
+            OwnError::NoReplica => "no_replica",
+            OwnError::ReplicaFailed => "replica_failed",
+            OwnError::TooManyConnections => "too_many_connections",
+            OwnError::Internal => "internal_error",
+        }
+    }
+
+    pub fn status(&self) -> StatusCode {
+        match self {
+            OwnError::UnknownRoute | OwnError::ClosedRoute | OwnError::UnknownModel => StatusCode::NOT_FOUND,
+            OwnError::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
+            OwnError::ModelRequired | OwnError::NotJson | OwnError::UnreadableBody => StatusCode::BAD_REQUEST,
+            OwnError::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            OwnError::BodyTimeout { .. } => StatusCode::REQUEST_TIMEOUT,
+            OwnError::Overloaded | OwnError::NoReplica | OwnError::TooManyConnections => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            OwnError::ReplicaFailed => StatusCode::BAD_GATEWAY,
+            OwnError::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// What happened and what to do, for a person.
+    fn message(&self) -> String {
+        match self {
+            OwnError::UnknownRoute => "There is nothing at this path. See the list of routes in the manual.".into(),
+            OwnError::ClosedRoute => "This path of the engine is not open to the outside.".into(),
+            OwnError::MethodNotAllowed(allowed) => format!("This path answers only to {allowed}."),
+            OwnError::UnknownModel => {
+                "No model of this name is served here. GET /v1/models lists those that are.".into()
+            }
+            OwnError::ModelRequired => "Name the model: several are served here.".into(),
+            OwnError::NotJson => "The body is not a JSON object, so the model that it is for cannot be told.".into(),
+            OwnError::UnreadableBody => "The body ended early or was framed wrongly.".into(),
+            OwnError::BodyTooLarge { bytes_max } => format!("The body is larger than {bytes_max} bytes."),
+            OwnError::BodyTimeout { seconds } => format!("The body did not arrive within {seconds} s."),
+            OwnError::Overloaded => "Too many request bodies are held at this moment. Try again.".into(),
+            OwnError::NoReplica => "No replica of this model can be reached. Try again.".into(),
+            OwnError::ReplicaFailed => "The replica closed the connection before it answered. Try again.".into(),
+            OwnError::TooManyConnections => "Too many connections are open. Try again.".into(),
+            OwnError::Internal => "The balancer failed. Its log says more under the request id.".into(),
+        }
+    }
+
+    /// Seconds after which another try makes sense.
+    fn retry_after_s(&self) -> Option<u32> {
+        matches!(self.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::BAD_GATEWAY).then_some(1)
+    }
+
+    fn openai_type(&self) -> &'static str {
+        match self.status() {
+            StatusCode::NOT_FOUND => "not_found_error",
+            StatusCode::SERVICE_UNAVAILABLE => "service_unavailable_error",
+            status if status.is_server_error() => "server_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    fn anthropic_type(&self) -> &'static str {
+        match self.status() {
+            StatusCode::NOT_FOUND => "not_found_error",
+            StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
+            StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
+            StatusCode::REQUEST_TIMEOUT => "timeout_error",
+            status if status.is_server_error() => "api_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    /// The body in `dialect`.
+    pub fn body(&self, dialect: Dialect, request_id: &str) -> Bytes {
+        let (code, message) = (self.code(), self.message());
+        let body = match dialect {
+            Dialect::OpenAi => json!({
+                "error": {"message": message, "type": self.openai_type(), "param": null, "code": code},
+            }),
+            Dialect::Anthropic => json!({
+                "type": "error",
+                "error": {"type": self.anthropic_type(), "message": message, "code": code},
+                "request_id": request_id,
+            }),
+        };
+        Bytes::from(body.to_string())
+    }
+
+    /// The same as a last event of a stream that broke off.
+    pub fn event(&self, dialect: Dialect, request_id: &str) -> Bytes {
+        let body = self.body(dialect, request_id);
+        let name = if dialect == Dialect::Anthropic { "event: error\n" } else { "" };
+        Bytes::from([b"\n\n", name.as_bytes(), b"data: ", &body[..], b"\n\n"].concat())
+    }
+
+    /// The response's header, for a body of `length` bytes.
+    ///
+    /// # Errors
+    /// Never in practice: all the values are valid in a header.
+    pub fn header(&self, length: usize, request_id: &str) -> Result<Box<ResponseHeader>> {
+        let mut answer = ResponseHeader::build(self.status(), Some(8))?;
+        answer.insert_header(header::CONTENT_TYPE, "application/json")?;
+        answer.insert_header(header::CONTENT_LENGTH, length.to_string())?;
+        answer.insert_header("x-request-id", request_id)?;
+        answer.insert_header("x-homing-error", self.code())?;
+        if let Some(seconds) = self.retry_after_s() {
+            answer.insert_header(header::RETRY_AFTER, seconds.to_string())?;
+        }
+        if let OwnError::MethodNotAllowed(allowed) = self {
+            answer.insert_header(header::ALLOW, *allowed)?;
+        }
+        Ok(Box::new(answer))
+    }
+}

@@ -1,0 +1,125 @@
+//! Takes a request in: which route it asks, its body, its model, its conversation.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, header};
+use pingora::Result;
+use pingora_proxy::Session;
+
+use super::error::OwnError;
+use super::{Context, Proxy, body};
+use crate::config::{Agents, Limits};
+use crate::fleet::{InFlight, Model};
+use crate::request::endpoint::{self, BodyForm, Endpoint, Route};
+use crate::request::{Caller, InHeaders, Peek, Rules, multipart, peek, session};
+use crate::routing::{Ask, Key, Pin};
+
+/// The request header with which a client names a data-parallel rank.
+pub const RANK_HEADER: &str = "x-data-parallel-rank";
+
+impl Proxy {
+    /// Reads a request whole and has it routed, or answers it here. Returns whether it was answered.
+    pub(super) async fn take_in(&self, session: &mut Session, context: &mut Context) -> Result<bool> {
+        match self.try_take_in(session, context).await {
+            Ok(answered) => Ok(answered),
+            Err(error) => {
+                let lingers = !session.downstream_session.is_body_done();
+                super::ending::answer_error(session, context, error).await?;
+                if lingers {
+                    body::linger(&mut session.downstream_session).await;
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    async fn try_take_in(&self, session: &mut Session, context: &mut Context) -> Result<bool, OwnError> {
+        let header = session.req_header();
+        let (method, path) = (header.method.clone(), header.uri.path().to_owned());
+        context.dialect = endpoint::dialect_of(&path);
+        let endpoint = match endpoint::route(&method, &path) {
+            Route::Engine(endpoint) => endpoint,
+            Route::Local(local) => {
+                self.answer_here(session, context, local, method == Method::HEAD).await;
+                return Ok(true);
+            }
+            Route::Closed => return Err(OwnError::ClosedRoute),
+            Route::WrongMethod { allow } => return Err(OwnError::MethodNotAllowed(allow)),
+            Route::Unknown => return Err(OwnError::UnknownRoute),
+        };
+        let limits: Limits = context.live.server.limits.clone();
+        let body = body::read(&mut session.downstream_session, &mut context.reservation, &limits).await?;
+        context.body_bytes = body.len() as u64;
+        context.in_flight = Some(self.route(context, &endpoint, &session.req_header().headers, &body)?);
+        context.usage = endpoint.has_usage().then(Default::default);
+        context.wrap_body(session, body);
+        Ok(false)
+    }
+
+    fn route(
+        &self,
+        context: &Context,
+        endpoint: &Endpoint,
+        headers: &HeaderMap,
+        body: &Bytes,
+    ) -> Result<InFlight, OwnError> {
+        let rules = Rules {
+            headers: &context.live.session.headers,
+            sources: &context.live.session.sources,
+            agents_apart: context.live.session.agents == Agents::Separate,
+        };
+        let fleet = self.fleet.load();
+        let nameless = fleet.only().filter(|model| model.name.is_none());
+        let in_headers = session::from_headers(rules, endpoint, headers);
+        // A nameless model and a session in the headers: the body is nobody's business.
+        let needs_peek = nameless.is_none() || in_headers == InHeaders::NeedsBody;
+        let peeked = (needs_peek && endpoint.body_form() == BodyForm::Json).then(|| peek(body));
+        let model = match nameless {
+            Some(model) => model.clone(),
+            None => {
+                let named = match (&peeked, endpoint.body_form()) {
+                    (Some(Err(_)), _) => return Err(OwnError::NotJson),
+                    (Some(Ok(peek)), _) => peek.model.as_deref(),
+                    (None, BodyForm::Multipart) => multipart::model(content_type(headers), body),
+                    (None, _) => None,
+                };
+                self.model(named)?
+            }
+        };
+        let peeked: Option<&Peek> = peeked.as_ref().and_then(|peek| peek.as_ref().ok());
+        let session = match in_headers {
+            InHeaders::Found(session) => Some(session),
+            InHeaders::NeedsBody => session::find(rules, endpoint, headers, peeked),
+            InHeaders::Absent => None,
+        };
+        let key: Option<Key> = session.map(|session| self.keys.key(&session, Caller::of(headers)));
+        let ask = Ask { key, pin: pin(headers) };
+        let in_flight = match endpoint.counted() {
+            true => InFlight::route(model, ask),
+            false => InFlight::follow(model, ask),
+        };
+        in_flight.ok_or(OwnError::NoReplica)
+    }
+
+    /// The model of this name; the only one, where the request names none.
+    fn model(&self, name: Option<&str>) -> Result<Arc<Model>, OwnError> {
+        let fleet = self.fleet.load();
+        let model = match name {
+            Some(name) => fleet.named(name).ok_or(OwnError::UnknownModel)?,
+            None => fleet.only().ok_or(OwnError::ModelRequired)?,
+        };
+        Ok(model.clone())
+    }
+}
+
+fn content_type(headers: &HeaderMap) -> &str {
+    headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+fn pin(headers: &HeaderMap) -> Pin {
+    match headers.get(RANK_HEADER) {
+        None => Pin::None,
+        Some(value) => value.to_str().ok().and_then(|rank| rank.trim().parse().ok()).map_or(Pin::Invalid, Pin::Rank),
+    }
+}

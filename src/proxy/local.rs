@@ -1,0 +1,83 @@
+//! What the balancer answers itself.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{StatusCode, header};
+use pingora_proxy::Session;
+use serde_json::{Value, json};
+
+use super::ending::answer_ok;
+use super::{Context, Proxy};
+use crate::fleet::{Engine, Fleet};
+use crate::metrics::METRICS;
+use crate::request::Local;
+
+/// Time for all engines together to say which models they serve.
+const MODELS_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Size of one engine's list of models.
+const MODELS_BYTES_MAX: u64 = 1 << 20;
+
+impl Proxy {
+    /// Answers; a client that has gone meanwhile misses nothing.
+    pub(super) async fn answer_here(&self, session: &mut Session, context: &mut Context, local: Local, head: bool) {
+        let fleet = self.fleet.load_full();
+        let (status, body) = match local {
+            Local::Models => {
+                let authorization = session.get_header_bytes(header::AUTHORIZATION).to_vec();
+                (StatusCode::OK, self.models(&fleet, &authorization).await)
+            }
+            Local::Health | Local::Ping if any_up(&fleet) => (StatusCode::OK, json!({"status": "ok"})),
+            Local::Health | Local::Ping => (StatusCode::SERVICE_UNAVAILABLE, json!({"status": "no replica is up"})),
+            Local::Version => (StatusCode::OK, json!({"version": env!("CARGO_PKG_VERSION")})),
+            Local::Hello => (StatusCode::OK, json!({})),
+        };
+        METRICS.local_requests.with_label_values(&[name(local)]).inc();
+        let body = Bytes::from(body.to_string());
+        if let Err(error) = answer_ok(session, status, "application/json", body, head).await {
+            log::debug!("request {}: {error}", context.request_id);
+        }
+    }
+
+    /// The union of what the replicas serve, each model once.
+    async fn models(&self, fleet: &Fleet, authorization: &[u8]) -> Value {
+        let authorization = (!authorization.is_empty()).then_some(authorization);
+        let engines = fleet.models().iter().flat_map(|model| model.engines()).map(|(_, engine)| engine);
+        let lists = futures::future::join_all(engines.map(|engine| self.models_of(engine, authorization))).await;
+        let by_id: BTreeMap<String, Value> = lists
+            .into_iter()
+            .rev()
+            .flatten()
+            .filter_map(|model| Some((model.get("id")?.as_str()?.to_owned(), model)))
+            .collect();
+        json!({"object": "list", "data": by_id.into_values().collect::<Vec<_>>()})
+    }
+
+    /// What one engine serves; nothing if it does not say so in time.
+    async fn models_of(&self, engine: Arc<Engine>, authorization: Option<&[u8]>) -> Vec<Value> {
+        let answer = self.fetcher.get(&engine, "/v1/models", authorization, MODELS_TIME_MAX, MODELS_BYTES_MAX).await;
+        let list = match answer {
+            Ok(answer) if answer.status.is_success() => serde_json::from_slice::<Value>(&answer.body).ok(),
+            _ => None,
+        };
+        let data = list.and_then(|mut list| list.get_mut("data").map(Value::take));
+        data.and_then(|data| data.as_array().cloned()).unwrap_or_default()
+    }
+}
+
+fn any_up(fleet: &Fleet) -> bool {
+    fleet.models().iter().any(|model| model.router.lock().any_up(&[]))
+}
+
+fn name(local: Local) -> &'static str {
+    match local {
+        Local::Models => "/v1/models",
+        Local::Health => "/health",
+        Local::Ping => "/ping",
+        Local::Version => "/version",
+        Local::Hello => "/api/hello",
+    }
+}

@@ -1,0 +1,167 @@
+//! The one `ProxyHttp`: reads a request, has it routed, sends it, watches the answer pass.
+//!
+//! The path of a request through the files: [`connection`](Edge) takes the connection, [`intake`] reads the body and finds
+//! model and session, [`upstream`] sends it and tries again elsewhere, [`answer`] lets the response pass and reads its
+//! usage, [`ending`] counts and logs. Errors of the balancer's own are in [`error`], answers of its own in [`local`].
+
+mod access_log;
+mod activity;
+mod answer;
+mod body;
+mod buffered;
+mod connection;
+mod context;
+mod ending;
+mod error;
+mod intake;
+mod local;
+mod replay;
+mod upstream;
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use bytes::Bytes;
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::upstreams::peer::HttpPeer;
+use pingora::{Error, Result};
+use pingora_proxy::{FailToProxy, ProxyHttp, Session};
+
+use crate::config::{Server, SessionRules};
+use crate::fleet::{Fetcher, Fleet};
+use crate::request::KeyHasher;
+
+pub use access_log::AccessLog;
+pub use activity::Activity;
+pub use buffered::Buffered;
+pub use connection::Edge;
+pub use context::Context;
+pub use upstream::PINGORA_TRIES;
+
+/// Settings that a reload replaces while requests run; each request keeps the ones that it began with.
+pub struct Live {
+    pub server: Server,
+    pub session: SessionRules,
+}
+
+/// The balancer as Pingora sees it.
+pub struct Proxy {
+    pub fleet: Arc<ArcSwap<Fleet>>,
+    pub live: Arc<ArcSwap<Live>>,
+    pub keys: KeyHasher,
+    pub activity: Arc<Activity>,
+    pub buffered: Arc<Buffered>,
+    pub fetcher: Fetcher,
+    pub access_log: AccessLog,
+}
+
+#[async_trait]
+impl ProxyHttp for Proxy {
+    type CTX = Context;
+
+    fn new_ctx(&self) -> Context {
+        Context::new(self.live.load_full(), &self.activity, &self.buffered)
+    }
+
+    /// Notes that the header has been read in time; see [`connection`].
+    fn on_connection_reuse(
+        &self,
+        _session: &mut Session,
+        context: &mut Context,
+        connection: Box<dyn Any + Send + Sync>,
+    ) {
+        context.begin_on(connection);
+    }
+
+    fn persist_connection_context(&self, _session: &Session, context: &Context) -> Option<Box<dyn Any + Send + Sync>> {
+        context.connection()
+    }
+
+    async fn request_filter(&self, session: &mut Session, context: &mut Context) -> Result<bool> {
+        self.take_in(session, context).await
+    }
+
+    async fn upstream_peer(&self, _session: &mut Session, context: &mut Context) -> Result<Box<HttpPeer>> {
+        upstream::peer(context).await
+    }
+
+    async fn upstream_request_filter(
+        &self,
+        _session: &mut Session,
+        request: &mut RequestHeader,
+        context: &mut Context,
+    ) -> Result<()> {
+        upstream::write_header(request, context)
+    }
+
+    async fn upstream_response_filter(
+        &self,
+        _session: &mut Session,
+        answer: &mut ResponseHeader,
+        context: &mut Context,
+    ) -> Result<()> {
+        upstream::retry_on_status(answer, context)
+    }
+
+    fn fail_to_connect(
+        &self,
+        _session: &mut Session,
+        _peer: &HttpPeer,
+        context: &mut Context,
+        error: Box<Error>,
+    ) -> Box<Error> {
+        upstream::retry_on_connect(error, context)
+    }
+
+    fn error_while_proxy(
+        &self,
+        _peer: &HttpPeer,
+        _session: &mut Session,
+        error: Box<Error>,
+        context: &mut Context,
+        reused: bool,
+    ) -> Box<Error> {
+        upstream::retry_on_close(error, context, reused)
+    }
+
+    async fn response_filter(
+        &self,
+        _session: &mut Session,
+        answer: &mut ResponseHeader,
+        context: &mut Context,
+    ) -> Result<()> {
+        answer::header(answer, context)
+    }
+
+    fn response_body_filter(
+        &self,
+        _session: &mut Session,
+        body: &mut Option<Bytes>,
+        _end: bool,
+        context: &mut Context,
+    ) -> Result<Option<Duration>> {
+        answer::body(body.as_deref(), context);
+        Ok(None)
+    }
+
+    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, context: &mut Context) -> FailToProxy {
+        ending::fail(session, error, context).await
+    }
+
+    /// What went wrong stands in the access log; an error of a client is no error of the balancer.
+    fn suppress_error_log(&self, _session: &Session, context: &Context, error: &Error) -> bool {
+        ending::is_clients(error) || context.own_error.is_some()
+    }
+
+    fn request_summary(&self, _session: &Session, context: &Context) -> String {
+        context.summary()
+    }
+
+    async fn logging(&self, session: &mut Session, error: Option<&Error>, context: &mut Context) {
+        context.unwrap_body(session);
+        self.end(session, error, context);
+    }
+}

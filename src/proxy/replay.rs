@@ -1,0 +1,235 @@
+//! A downstream session whose request body was read before the replica was chosen.
+//!
+//! Pingora sends a body upstream by reading it from the downstream session, or by replaying that session's retry
+//! buffer, which holds 64 KiB and no more. [`wrap`] puts a session of our own in between, which hands the whole body
+//! out as the retry buffer: so any body can be sent, and sent again to another replica.
+//!
+//! The trait behind it is public in Pingora but hidden from its documentation; this file is all that leans on it, and
+//! the version of Pingora is pinned for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::Stream;
+use http::HeaderMap;
+use parking_lot::Mutex;
+use pingora::Result;
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::protocols::Digest;
+use pingora::protocols::http::custom::CustomMessageWrite;
+use pingora::protocols::http::custom::server::Session as CustomSession;
+use pingora::protocols::http::{HttpTask, ServerSession};
+use pingora::protocols::l4::socket::SocketAddr;
+
+type Messages = Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
+
+/// Where the wrapped session lands when the wrapper is taken off.
+type Landing = Arc<Mutex<Option<ServerSession>>>;
+
+/// Takes the wrapper off again; see [`wrap`].
+pub struct Wrapped {
+    landing: Landing,
+}
+
+/// Lets `downstream` stand as a session with `body` already read. To be undone with [`Wrapped::unwrap`] before the
+/// session ends, or its connection cannot serve another request.
+pub fn wrap(downstream: &mut ServerSession, body: Bytes) -> Wrapped {
+    let landing = Landing::default();
+    let inner = std::mem::replace(downstream, placeholder());
+    *downstream = ServerSession::new_custom(Box::new(Replay { inner, landing: landing.clone(), body }));
+    Wrapped { landing }
+}
+
+impl Wrapped {
+    /// Puts the true session back.
+    pub fn unwrap(self, downstream: &mut ServerSession) {
+        // Dropping the wrapper lands the true session.
+        drop(std::mem::replace(downstream, placeholder()));
+        if let Some(inner) = self.landing.lock().take() {
+            *downstream = inner;
+        }
+    }
+}
+
+/// Stands in for a session that is being moved; nothing is ever asked of it.
+fn placeholder() -> ServerSession {
+    ServerSession::new_custom(Box::new(()))
+}
+
+struct Replay {
+    inner: ServerSession,
+    landing: Landing,
+    body: Bytes,
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        *self.landing.lock() = Some(std::mem::replace(&mut self.inner, placeholder()));
+    }
+}
+
+#[async_trait]
+impl CustomSession for Replay {
+    // What the wrapper is for: the body is done, and all of it is in the retry buffer.
+
+    fn get_retry_buffer(&self) -> Option<Bytes> {
+        (!self.body.is_empty()).then(|| self.body.clone())
+    }
+
+    fn retry_buffer_truncated(&self) -> bool {
+        false
+    }
+
+    fn enable_retry_buffering(&mut self) {}
+
+    fn is_body_done(&mut self) -> bool {
+        true
+    }
+
+    fn is_body_empty(&mut self) -> bool {
+        self.body.is_empty()
+    }
+
+    async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {
+        Ok(None)
+    }
+
+    /// Ends only when the client goes away.
+    async fn read_body_or_idle(&mut self, _no_body_expected: bool) -> Result<Option<Bytes>> {
+        self.inner.read_body_or_idle(true).await
+    }
+
+    async fn drain_request_body(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    // Everything else is the true session's.
+
+    fn req_header(&self) -> &RequestHeader {
+        self.inner.req_header()
+    }
+
+    fn req_header_mut(&mut self) -> &mut RequestHeader {
+        self.inner.req_header_mut()
+    }
+
+    async fn write_response_header(&mut self, header: Box<ResponseHeader>, _end: bool) -> Result<()> {
+        self.inner.write_response_header(header).await
+    }
+
+    async fn write_response_header_ref(&mut self, header: &ResponseHeader, _end: bool) -> Result<()> {
+        self.inner.write_response_header_ref(header).await
+    }
+
+    async fn write_body(&mut self, data: Bytes, end: bool) -> Result<()> {
+        self.inner.write_response_body(data, end).await
+    }
+
+    async fn write_trailers(&mut self, trailers: HeaderMap) -> Result<()> {
+        self.inner.write_response_trailers(trailers).await
+    }
+
+    async fn response_duplex_vec(&mut self, tasks: Vec<HttpTask>) -> Result<bool> {
+        self.inner.response_duplex_vec(tasks).await
+    }
+
+    fn set_read_timeout(&mut self, timeout: Option<Duration>) {
+        self.inner.set_read_timeout(timeout);
+    }
+
+    fn get_read_timeout(&self) -> Option<Duration> {
+        self.inner.get_read_timeout()
+    }
+
+    fn set_write_timeout(&mut self, timeout: Option<Duration>) {
+        self.inner.set_write_timeout(timeout);
+    }
+
+    fn get_write_timeout(&self) -> Option<Duration> {
+        self.inner.get_write_timeout()
+    }
+
+    fn set_total_drain_timeout(&mut self, timeout: Option<Duration>) {
+        self.inner.set_total_drain_timeout(timeout);
+    }
+
+    fn get_total_drain_timeout(&self) -> Option<Duration> {
+        self.inner.get_total_drain_timeout()
+    }
+
+    fn request_summary(&self) -> String {
+        self.inner.request_summary()
+    }
+
+    fn response_written(&self) -> Option<&ResponseHeader> {
+        self.inner.response_written()
+    }
+
+    async fn shutdown(&mut self, _code: u32, _context: &str) {
+        self.inner.shutdown().await;
+    }
+
+    async fn finish(&mut self) -> Result<()> {
+        self.inner.finish_body().await
+    }
+
+    fn body_bytes_sent(&self) -> usize {
+        self.inner.body_bytes_sent()
+    }
+
+    fn body_bytes_read(&self) -> usize {
+        self.inner.body_bytes_read()
+    }
+
+    fn digest(&self) -> Option<&Digest> {
+        self.inner.digest()
+    }
+
+    fn digest_mut(&mut self) -> Option<&mut Digest> {
+        self.inner.digest_mut()
+    }
+
+    fn client_addr(&self) -> Option<&SocketAddr> {
+        self.inner.client_addr()
+    }
+
+    fn server_addr(&self) -> Option<&SocketAddr> {
+        self.inner.server_addr()
+    }
+
+    fn is_upgrade_req(&self) -> bool {
+        self.inner.is_upgrade_req()
+    }
+
+    fn was_upgraded(&self) -> bool {
+        self.inner.was_upgraded()
+    }
+
+    // Messages beside the body exist only in custom protocols.
+
+    fn pseudo_raw_h1_request_header(&self) -> Bytes {
+        Bytes::new()
+    }
+
+    async fn finish_custom(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn take_custom_message_reader(&mut self) -> Option<Messages> {
+        None
+    }
+
+    fn restore_custom_message_reader(&mut self, _reader: Messages) -> Result<()> {
+        Ok(())
+    }
+
+    fn take_custom_message_writer(&mut self) -> Option<Box<dyn CustomMessageWrite>> {
+        None
+    }
+
+    fn restore_custom_message_writer(&mut self, _writer: Box<dyn CustomMessageWrite>) -> Result<()> {
+        Ok(())
+    }
+}

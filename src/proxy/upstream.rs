@@ -1,0 +1,139 @@
+//! Sends a request to its replica, and to another one if that fails before a byte of the answer has come.
+
+use http::{StatusCode, header};
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::upstreams::peer::HttpPeer;
+use pingora::{Error, ErrorSource, ErrorType, Result};
+
+use super::Context;
+use super::intake::RANK_HEADER;
+use crate::config::ClientCredentials;
+use crate::fleet::bearer;
+use crate::metrics::METRICS;
+use crate::routing::Retry;
+
+/// Engines that one request tries at most: the first and two more.
+const TRIES_MAX: usize = 3;
+
+/// Tries that Pingora is to allow: ours, and one more for a reused connection that was closed under a request.
+pub const PINGORA_TRIES: usize = TRIES_MAX + 2;
+
+/// The chosen engine's address.
+pub async fn peer(context: &mut Context) -> Result<Box<HttpPeer>> {
+    loop {
+        let Some(in_flight) = &context.in_flight else {
+            return Error::e_explain(ErrorType::InternalError, "a request was sent on before it was routed");
+        };
+        match in_flight.engine().peer().await {
+            Ok(mut peer) => {
+                // Connections are shared only within a group: alone in one, it gets a fresh connection.
+                peer.group_key = if context.once_more_here { rand_group(context) } else { 0 };
+                return Ok(Box::new(peer));
+            }
+            Err(error) if !fail_over(context, Retry::Unreachable, "unresolved") => {
+                return Err(
+                    Error::because(ErrorType::ConnectNoRoute, "a replica's name does not resolve", error).into_up()
+                );
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Frames the request anew (its body is whole) and addresses it to the engine.
+pub fn write_header(request: &mut RequestHeader, context: &Context) -> Result<()> {
+    let Some(in_flight) = &context.in_flight else { return Ok(()) };
+    let engine = in_flight.engine();
+    request.remove_header(&header::TRANSFER_ENCODING);
+    request.remove_header(&header::EXPECT);
+    request.remove_header(&header::UPGRADE);
+    request.remove_header(&header::CONTENT_LENGTH);
+    if context.body_bytes > 0 || request.method == http::Method::POST {
+        request.insert_header(header::CONTENT_LENGTH, context.body_bytes.to_string())?;
+    }
+    request.insert_header(header::HOST, &engine.name)?;
+    if let Some(rank) = in_flight.rank() {
+        request.insert_header(RANK_HEADER, rank.to_string())?;
+    }
+    if let Some(key) = &engine.api_key {
+        request.insert_header(header::AUTHORIZATION, bearer(key))?;
+        request.remove_header("x-api-key");
+    } else if context.live.server.client_credentials == ClientCredentials::Drop {
+        request.remove_header(&header::AUTHORIZATION);
+        request.remove_header("x-api-key");
+    }
+    write_request_id(request, context, in_flight.tries())
+}
+
+/// Every try carries an id of its own: engines before vLLM 0.14 fail a second one of the same id.
+fn write_request_id(request: &mut RequestHeader, context: &Context, tries: usize) -> Result<()> {
+    let tries = tries + usize::from(context.once_more_here);
+    if tries > 1 {
+        request.insert_header("x-request-id", format!("{}-{tries}", context.request_id))?;
+    } else if !request.headers.contains_key("x-request-id") {
+        request.insert_header("x-request-id", &context.request_id)?;
+    }
+    Ok(())
+}
+
+/// An engine that will not serve answers 429, 502 or 503: another is tried, and the answer is dropped. With no other
+/// left the answer passes.
+pub fn retry_on_status(answer: &ResponseHeader, context: &mut Context) -> Result<()> {
+    if answer.status.is_informational() {
+        return Ok(());
+    }
+    let reason = match answer.status {
+        StatusCode::TOO_MANY_REQUESTS => "status_429",
+        StatusCode::BAD_GATEWAY => "status_502",
+        StatusCode::SERVICE_UNAVAILABLE => "status_503",
+        _ => {
+            context.answered = true;
+            return Ok(());
+        }
+    };
+    if fail_over(context, Retry::Refused, reason) {
+        let mut error = Error::explain(ErrorType::HTTPStatus(answer.status.as_u16()), "trying another replica");
+        error.as_up();
+        error.set_retry(true);
+        return Err(error);
+    }
+    context.answered = true;
+    Ok(())
+}
+
+/// A connection that could not be made.
+pub fn retry_on_connect(mut error: Box<Error>, context: &mut Context) -> Box<Error> {
+    let retry = fail_over(context, Retry::Unreachable, "connect");
+    error.set_retry(retry);
+    error
+}
+
+/// A connection that ended, or another error after it was made.
+pub fn retry_on_close(mut error: Box<Error>, context: &mut Context, reused: bool) -> Box<Error> {
+    if matches!(error.etype(), ErrorType::HTTPStatus(_)) && error.retry() {
+        return error;
+    }
+    let closed = *error.esource() == ErrorSource::Upstream && !context.answered;
+    // An engine closes its idle connections after a while: that it closed a reused one does not mean that it is gone.
+    let why = if reused { Retry::Refused } else { Retry::Unreachable };
+    let mut retry = closed && fail_over(context, why, "closed");
+    if closed && !retry && reused && !context.once_more_here {
+        context.once_more_here = true;
+        retry = true;
+    }
+    error.set_retry(retry);
+    error
+}
+
+fn fail_over(context: &mut Context, why: Retry, reason: &str) -> bool {
+    let Some(in_flight) = &mut context.in_flight else { return false };
+    let moved = in_flight.tries() < TRIES_MAX && in_flight.fail_over(why);
+    if moved {
+        METRICS.retries.with_label_values(&[in_flight.model().label(), reason]).inc();
+    }
+    moved
+}
+
+fn rand_group(context: &Context) -> u64 {
+    u64::from_str_radix(&context.request_id, 16).unwrap_or(1).max(1)
+}

@@ -1,0 +1,78 @@
+//! Re-reads the configuration while the balancer serves.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use log::{error, info, warn};
+use parking_lot::Mutex;
+use pingora::server::ShutdownWatch;
+use pingora::services::background::BackgroundService;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::{Config, Faults, Secret};
+use crate::fleet::{Fleet, Scraper};
+use crate::metrics::METRICS;
+use crate::proxy::Live;
+
+/// Puts a checked configuration in the place of the one that runs.
+pub struct Reloader {
+    pub path: PathBuf,
+    /// The configuration that the process started with: what cannot change without a restart is still this one's.
+    pub started: Config,
+    pub fleet: Arc<ArcSwap<Fleet>>,
+    pub live: Arc<ArcSwap<Live>>,
+    pub token: Arc<ArcSwap<Option<Secret>>>,
+    pub scraper: Arc<Scraper>,
+    pub one_at_a_time: Mutex<()>,
+}
+
+impl Reloader {
+    /// Reads the file again and puts it to use. Returns the settings that differ but wait for a restart.
+    ///
+    /// # Errors
+    /// If the file does not check: then nothing changes.
+    pub fn reload(&self) -> Result<Vec<&'static str>, Faults> {
+        let _one_at_a_time = self.one_at_a_time.lock();
+        let outcome = Config::load(&self.path);
+        METRICS.reloads.with_label_values(&[if outcome.is_ok() { "ok" } else { "refused" }]).inc();
+        let config = outcome.inspect_err(|faults| {
+            error!("the configuration was not reloaded, the one before stays in force:\n{faults}");
+        })?;
+        let needs_restart = self.started.needs_restart(&config);
+        for setting in &needs_restart {
+            warn!("{setting} has changed in the file: that takes a restart");
+        }
+        let fleet = self.fleet.load().reconfigured(&config);
+        self.fleet.store(Arc::new(fleet));
+        self.live.store(Arc::new(Live { server: config.server, session: config.session }));
+        self.token.store(Arc::new(config.admin.token));
+        self.scraper.configure(config.scrape);
+        info!("the configuration was reloaded");
+        Ok(needs_restart)
+    }
+}
+
+/// Reloads at each SIGHUP.
+pub struct ReloadService(pub Arc<Reloader>);
+
+#[async_trait]
+impl BackgroundService for ReloadService {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        let mut hangups = match signal(SignalKind::hangup()) {
+            Ok(hangups) => hangups,
+            Err(error) => return error!("SIGHUP will not reload the configuration: {error}"),
+        };
+        loop {
+            tokio::select! {
+                _ = hangups.recv() => {
+                    let reloader = self.0.clone();
+                    // Reading the file may block. Its outcome is logged and counted where it happens.
+                    let _ = tokio::task::spawn_blocking(move || reloader.reload().is_ok()).await;
+                }
+                _ = shutdown.changed() => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Puts the parts together and runs them.
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::IntoRawFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use log::{info, warn};
+use parking_lot::Mutex;
+use pingora::server::configuration::ServerConf;
+use pingora::server::{ListenFds, RunArgs, Server, ShutdownWatch};
+use pingora::services::background::{BackgroundService, background_service};
+use pingora::services::listening::Service;
+use pingora::services::{ServiceReadyNotifier, ServiceWithDependents};
+
+use crate::admin::Admin;
+use crate::config::Config;
+use crate::fleet::{Fetcher, Fleet, ScrapeService, Scraper};
+use crate::proxy::{AccessLog, Activity, Buffered, Edge, Live, PINGORA_TRIES, Proxy};
+use crate::reload::{ReloadService, Reloader};
+use crate::request::KeyHasher;
+
+/// Pingora sleeps this long after a shutdown began before it stops its runtimes, whatever is in flight. The shutdown
+/// service below ends the process long before.
+const PINGORA_GRACE: Duration = Duration::from_secs(2 * 24 * 3600);
+
+/// Idle connections kept to the engines, over all of them.
+const POOL_SIZE: usize = 1024;
+
+/// Serves until a signal ends it: SIGTERM lets what is in flight finish, SIGINT does not, SIGHUP reloads.
+///
+/// # Errors
+/// If the configuration does not check, an address cannot be listened on, or the system gives no thread.
+pub fn serve(path: &Path) -> Result<(), String> {
+    let config = Config::load(path).map_err(|faults| faults.sentence())?;
+    let listeners: Vec<(SocketAddr, TcpListener)> =
+        config.listen.iter().map(|listen| bind(listen.address)).collect::<Result<_, _>>()?;
+    let admin_listener = bind(config.admin.address)?;
+    let access_log = AccessLog::start().map_err(|error| format!("the access log has no thread: {error}"))?;
+
+    let mut server = Server::new_with_opt_and_conf(None, pingora_configuration(&config));
+    let fleet = Arc::new(ArcSwap::from_pointee(Fleet::new(&config)));
+    let live = Arc::new(ArcSwap::from_pointee(Live { server: config.server.clone(), session: config.session.clone() }));
+    let token = Arc::new(ArcSwap::from_pointee(config.admin.token.clone()));
+    let activity = Arc::new(Activity::default());
+    let scraper = Arc::new(Scraper::new(fleet.clone(), config.scrape.clone()));
+    let reloader = Arc::new(Reloader {
+        path: path.to_owned(),
+        fleet: fleet.clone(),
+        live: live.clone(),
+        token: token.clone(),
+        scraper: scraper.clone(),
+        one_at_a_time: Mutex::new(()),
+        started: config,
+    });
+    let proxy = Proxy {
+        fleet: fleet.clone(),
+        live: live.clone(),
+        keys: KeyHasher::new(random_seed()?),
+        activity: activity.clone(),
+        buffered: Arc::new(Buffered::default()),
+        fetcher: Fetcher::default(),
+        access_log: access_log.clone(),
+    };
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let admin = Admin { fleet, token, reloader: reloader.clone(), since };
+
+    let mut edge =
+        Service::new("edge".into(), Edge::new(pingora_proxy::http_proxy(&server.configuration, proxy), live.clone()));
+    listeners.iter().for_each(|(address, _)| edge.add_tcp(&address.to_string()));
+    let mut admin = Service::new("admin".into(), admin);
+    admin.threads = Some(1);
+    admin.add_tcp(&admin_listener.0.to_string());
+
+    let sockets = server.add_service(Sockets { listeners, admin: Some(admin_listener) });
+    server.add_service(edge).add_dependency(&sockets);
+    server.add_service(admin).add_dependency(&sockets);
+    server.add_service(background_service("scrape", ScrapeService(scraper)));
+    server.add_service(background_service("reload", ReloadService(reloader)));
+    server.add_service(background_service("shutdown", Shutdown { activity, live, access_log }));
+    server.run(RunArgs::default());
+    Ok(())
+}
+
+fn pingora_configuration(config: &Config) -> ServerConf {
+    ServerConf {
+        threads: config.server.threads,
+        work_stealing: false,
+        grace_period_seconds: Some(PINGORA_GRACE.as_secs()),
+        max_retries: PINGORA_TRIES,
+        upstream_keepalive_pool_size: POOL_SIZE,
+        ..ServerConf::default()
+    }
+}
+
+/// Listens before anything runs, so that an address in use is a sentence and not a panic. Returns the true address,
+/// also for port 0.
+fn bind(address: SocketAddr) -> Result<(SocketAddr, TcpListener), String> {
+    let explain = |error| format!("cannot listen on {address}: {error}");
+    let listener = TcpListener::bind(address).map_err(explain)?;
+    listener.set_nonblocking(true).map_err(explain)?;
+    Ok((listener.local_addr().map_err(explain)?, listener))
+}
+
+fn random_seed() -> Result<[u8; 16], String> {
+    let mut seed = [0; 16];
+    getrandom::fill(&mut seed).map_err(|error| format!("the system gives no random numbers: {error}"))?;
+    Ok(seed)
+}
+
+/// Hands the sockets to Pingora, which looks for them by address before it opens its own.
+struct Sockets {
+    listeners: Vec<(SocketAddr, TcpListener)>,
+    admin: Option<(SocketAddr, TcpListener)>,
+}
+
+#[async_trait]
+impl ServiceWithDependents for Sockets {
+    async fn start_service(
+        &mut self,
+        sockets: Option<ListenFds>,
+        _shutdown: ShutdownWatch,
+        _listeners_per_fd: usize,
+        ready: ServiceReadyNotifier,
+    ) {
+        if let Some(sockets) = sockets {
+            let mut sockets = sockets.lock();
+            for (address, listener) in self.listeners.drain(..) {
+                info!("listening on http://{address}");
+                sockets.add(address.to_string(), listener.into_raw_fd());
+            }
+            if let Some((address, listener)) = self.admin.take() {
+                info!("admin on http://{address}");
+                sockets.add(address.to_string(), listener.into_raw_fd());
+            }
+        }
+        ready.notify_ready();
+    }
+
+    fn name(&self) -> &str {
+        "sockets"
+    }
+
+    fn threads(&self) -> Option<usize> {
+        Some(1)
+    }
+}
+
+/// Ends the process once a shutdown has begun and nothing is in flight any more, or the grace period is over.
+struct Shutdown {
+    activity: Arc<Activity>,
+    live: Arc<ArcSwap<Live>>,
+    access_log: AccessLog,
+}
+
+#[async_trait]
+impl BackgroundService for Shutdown {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        if shutdown.wait_for(|begun| *begun).await.is_err() {
+            return;
+        }
+        let grace = self.live.load().server.grace;
+        info!("shutting down: {} requests in flight, at most {grace:?}", self.activity.requests());
+        if tokio::time::timeout(grace, self.activity.idle()).await.is_err() {
+            warn!("{} requests were cut off at the end of the grace period", self.activity.requests());
+        }
+        self.access_log.flush();
+        std::process::exit(0);
+    }
+}

@@ -1,0 +1,174 @@
+//! What must hold of the pure core whatever happens to it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use homing::routing::{Ask, Decision, EngineSpec, Key, Pin, Reading, Retry, Router, Settings, Target, Time};
+use proptest::prelude::*;
+
+const CONVERSATIONS_MAX: usize = 20;
+
+/// Anything that can happen to a router.
+#[derive(Clone, Debug)]
+enum Event {
+    Turn { key: Option<u128>, pin: Pin },
+    Finish { which: usize },
+    FailOver { which: usize, reached: bool },
+    Read { engine: usize, prompt_tokens: u64, kv: f64 },
+    Health { engine: usize, up: bool },
+    Configure { engines: usize, affinity: bool },
+    Wait { seconds: u64 },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let pin = prop_oneof![
+        8 => Just(Pin::None),
+        1 => (0..6u32).prop_map(Pin::Rank),
+        1 => Just(Pin::Invalid),
+    ];
+    prop_oneof![
+        10 => (prop::option::weighted(0.9, 0..40u128), pin).prop_map(|(key, pin)| Event::Turn { key, pin }),
+        8 => any::<usize>().prop_map(|which| Event::Finish { which }),
+        2 => (any::<usize>(), any::<bool>()).prop_map(|(which, reached)| Event::FailOver { which, reached }),
+        2 => (0..4usize, 0..1000u64, 0.0..1.0).prop_map(|(engine, prompt_tokens, kv)| Event::Read {
+            engine,
+            prompt_tokens,
+            kv
+        }),
+        1 => (0..4usize, any::<bool>()).prop_map(|(engine, up)| Event::Health { engine, up }),
+        1 => (1..5usize, any::<bool>()).prop_map(|(engines, affinity)| Event::Configure { engines, affinity }),
+        2 => (0..400u64).prop_map(|seconds| Event::Wait { seconds }),
+    ]
+}
+
+fn settings(affinity: bool) -> Settings {
+    Settings {
+        affinity,
+        spill_threshold: 2,
+        idle_forget: Duration::from_secs(600),
+        conversations_max: CONVERSATIONS_MAX,
+    }
+}
+
+/// Every second engine has ranks.
+fn engines(count: usize) -> Vec<EngineSpec> {
+    let ranks = |index| if index % 2 == 1 { 3 } else { 1 };
+    (0..count).map(|index| EngineSpec { name: format!("e{index}"), data_parallel_size: ranks(index) }).collect()
+}
+
+/// A router, and what a client of it knows.
+struct World {
+    router: Router,
+    now: Time,
+    in_flight: Vec<(Ask, Vec<usize>, Target)>,
+    routed: u64,
+}
+
+impl World {
+    fn new() -> World {
+        World { router: Router::new(settings(true), &engines(4)), now: Time(0), in_flight: Vec::new(), routed: 0 }
+    }
+
+    fn happen(&mut self, event: &Event) {
+        match *event {
+            Event::Turn { key, pin } => {
+                let ask = Ask { key: key.map(Key::new), pin };
+                let route = self.router.route(&ask, self.now).expect("there is always an engine");
+                let invalid_or_off = route.decision == Decision::Unrouted;
+                assert!(invalid_or_off || route.target.replica.is_some(), "what is routed has a replica");
+                self.in_flight.push((ask, vec![route.target.engine], route.target));
+                self.routed += 1;
+            }
+            Event::Finish { which } if !self.in_flight.is_empty() => {
+                let (_, _, target) = self.in_flight.swap_remove(which % self.in_flight.len());
+                self.router.finish(&target);
+            }
+            Event::FailOver { which, reached } if !self.in_flight.is_empty() => {
+                let index = which % self.in_flight.len();
+                let (ask, tried, target) = &mut self.in_flight[index];
+                let why = if reached { Retry::Refused } else { Retry::Unreachable };
+                if let Some(next) = self.router.retry(ask, tried, why, self.now) {
+                    assert!(!tried.contains(&next.engine), "no engine is tried twice");
+                    self.router.finish(target);
+                    tried.push(next.engine);
+                    *target = next;
+                }
+            }
+            Event::Read { engine, prompt_tokens, kv } => {
+                let Some(engine) = self.router.engine(&format!("e{engine}")) else { return };
+                let reading =
+                    Reading { prompt_tokens: Some(prompt_tokens), kv_cache_usage: Some(kv), ..Reading::default() };
+                self.router.read(engine, &[reading; 3], self.now);
+            }
+            Event::Health { engine, up } => {
+                let Some(engine) = self.router.engine(&format!("e{engine}")) else { return };
+                self.router.set_up(engine, up);
+            }
+            Event::Configure { engines: count, affinity } => self.router.configure(settings(affinity), &engines(count)),
+            Event::Wait { seconds } => self.now = self.now + Duration::from_secs(seconds),
+            Event::Finish { .. } | Event::FailOver { .. } => {}
+        }
+    }
+
+    fn check(&mut self) {
+        let snapshot = self.router.snapshot(self.now);
+        assert_eq!(snapshot.in_flight, self.in_flight.len() as u64, "what entered and has not left is in flight");
+        assert_eq!(snapshot.decisions.sum(), self.routed, "every request has one decision");
+        assert!(snapshot.conversations as usize <= CONVERSATIONS_MAX, "the table keeps its limit");
+        let held: u64 = snapshot.replicas.iter().map(|replica| u64::from(replica.conversations)).sum();
+        assert_eq!(held, snapshot.conversations, "every conversation has one home");
+        assert!(snapshot.replicas.iter().all(|replica| replica.live <= replica.conversations));
+        let mut expected: HashMap<String, u32> = HashMap::new();
+        for (_, _, target) in self.in_flight.iter().filter(|(_, _, target)| target.replica.is_some()) {
+            *expected.entry(self.router.replica_name(target)).or_default() += 1;
+        }
+        for replica in &snapshot.replicas {
+            assert_eq!(replica.in_flight, expected.remove(&replica.name).unwrap_or(0), "{}", replica.name);
+        }
+        assert!(expected.is_empty(), "a replica with requests in flight is always shown");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn counts_add_up_whatever_happens(events in prop::collection::vec(event(), 1..200)) {
+        let mut world = World::new();
+        for event in &events {
+            world.happen(event);
+            world.check();
+        }
+        while !world.in_flight.is_empty() {
+            world.happen(&Event::Finish { which: 0 });
+        }
+        world.check();
+    }
+
+    #[test]
+    fn new_conversations_spread_evenly_over_equal_replicas(count in 1..300u128, replicas in 1..20usize) {
+        let specs: Vec<EngineSpec> =
+            (0..replicas).map(|index| EngineSpec { name: format!("e{index}"), data_parallel_size: 1 }).collect();
+        let mut router = Router::new(Settings { conversations_max: 1000, ..settings(true) }, &specs);
+        for key in 0..count {
+            router.route(&Ask { key: Some(Key::new(key)), pin: Pin::None }, Time(0));
+        }
+        let in_flight: Vec<u32> = router.snapshot(Time(0)).replicas.iter().map(|r| r.in_flight).collect();
+        let (most, fewest) = (in_flight.iter().max(), in_flight.iter().min());
+        prop_assert!(most.zip(fewest).is_some_and(|(most, fewest)| most - fewest <= 1), "{in_flight:?}");
+    }
+
+    #[test]
+    fn a_conversation_below_the_threshold_never_moves(turns in prop::collection::vec(0..30u128, 1..300)) {
+        let mut router = Router::new(Settings { spill_threshold: 1, conversations_max: 30, ..settings(true) }, &engines(3));
+        let mut homes: HashMap<u128, String> = HashMap::new();
+        for (second, key) in turns.into_iter().enumerate() {
+            let ask = Ask { key: Some(Key::new(key)), pin: Pin::None };
+            let route = router.route(&ask, Time(second as u64 * 1000)).expect("there is an engine");
+            let replica = router.replica_name(&route.target);
+            let first = homes.entry(key).or_insert_with(|| replica.clone());
+            prop_assert_eq!(first, &replica);
+            router.finish(&route.target);
+        }
+    }
+}

@@ -76,7 +76,7 @@ async fn a_replica_not_yet_scraped_counts_as_up() {
     let engines = engines::<2>().await;
     engines.each_ref().map(|engine| engine.answers_probes(|_, _| Answer::new().wait(&Gate::shut())));
     let mut config = one_model(&engines, json!({}));
-    config["scrape"] = json!({"interval": "5 min", "timeout": "2 min"});
+    config["scrape"] = json!({"interval": "5 min", "timeout": "1 min"});
     let balancer = Balancer::start(config).await;
     for n in 0..4 {
         balancer.ask(&ask(n)).await.is("placed").from(&engines[n % 2]);

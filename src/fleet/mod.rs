@@ -1,0 +1,3 @@
+//! Replicas as they live.
+
+pub mod vllm_metrics;

@@ -1,1 +1,3 @@
 pub mod fleet;
+pub mod request;
+pub mod routing;

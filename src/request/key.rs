@@ -1,0 +1,68 @@
+//! From what a client sent to the key of its conversation: one way, and with a secret of this process.
+
+use std::hash::Hasher;
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+use super::session::Session;
+use crate::routing::Key;
+
+/// Who calls, as far as the credential says: the same session id from two callers is two conversations.
+#[derive(Clone, Copy)]
+pub struct Caller<'a> {
+    authorization: Option<&'a [u8]>,
+    api_key: Option<&'a [u8]>,
+}
+
+impl<'a> Caller<'a> {
+    /// Takes `Authorization` and `x-api-key` as they stand.
+    pub fn of(headers: &'a HeaderMap) -> Self {
+        Self {
+            authorization: headers.get(AUTHORIZATION).map(|value| value.as_bytes()),
+            api_key: headers.get("x-api-key").map(|value| value.as_bytes()),
+        }
+    }
+}
+
+/// Makes conversation keys. Two of them agree only where their seeds do.
+#[derive(Clone)]
+pub struct KeyHasher {
+    seed: [u8; 16],
+}
+
+impl KeyHasher {
+    /// The seed is to be random, and drawn once a process: a key then says nothing to anyone outside.
+    pub fn new(seed: [u8; 16]) -> Self {
+        Self { seed }
+    }
+
+    /// The key of a session's conversation; of its agent's, where the session names one.
+    pub fn key(&self, session: &Session<'_>, caller: Caller<'_>) -> Key {
+        let mut hasher = SipHasher13::new_with_key(&self.seed);
+        // An opening that reads like an id is not that id.
+        hasher.write(&[u8::from(session.is_opening())]);
+        for field in [
+            caller.authorization,
+            caller.api_key,
+            Some(&session.id),
+            session.agent,
+        ] {
+            write_field(&mut hasher, field);
+        }
+        Key::new(hasher.finish128().as_u128())
+    }
+}
+
+/// Writes presence and length before the bytes, so that no two lists of fields make the same input.
+fn write_field(hasher: &mut SipHasher13, field: Option<&[u8]>) {
+    match field {
+        None => hasher.write(&[0]),
+        Some(bytes) => {
+            hasher.write(&[1]);
+            hasher.write(&(bytes.len() as u64).to_le_bytes());
+            hasher.write(bytes);
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! What a request asks for, and what its answer says of its tokens. Pure: bytes and headers in, facts out.
+
+pub mod endpoint;
+mod json;
+pub mod key;
+pub mod multipart;
+pub mod peek;
+pub mod session;
+pub mod source;
+pub mod usage;

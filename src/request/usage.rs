@@ -1,0 +1,150 @@
+//! Token counts in answers, in both dialects, streamed or whole.
+
+use memchr::{memchr, memmem};
+use serde::Deserialize;
+
+use super::json;
+
+/// The longest line, and the longest event, that is read: far above any usage event of an engine. In bytes.
+const LINE_MAX: usize = 1 << 20;
+
+/// The tokens that a request took, as its engine says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Tokens of the whole prompt, cached ones included.
+    pub prompt: u64,
+    /// Tokens of the prompt found in the prefix cache, at most `prompt`; None where the engine does not say.
+    pub cached: Option<u64>,
+    /// Tokens generated.
+    pub completion: u64,
+}
+
+/// Reads the usage of a streamed answer as it passes, split anywhere.
+///
+/// The latest usage counts: engines repeat it as it grows. It holds at most one line and one event of 1 MiB each.
+#[derive(Default)]
+pub struct UsageReader {
+    line: Vec<u8>,
+    line_too_long: bool,
+    event: Vec<u8>,
+    event_incomplete: bool,
+    usage: Option<Usage>,
+    skipped_lines: u64,
+}
+
+impl UsageReader {
+    /// A reader at the start of a stream.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next piece of the stream.
+    pub fn feed(&mut self, mut bytes: &[u8]) {
+        while let Some(end) = memchr(b'\n', bytes) {
+            self.extend_line(&bytes[..end]);
+            self.end_line();
+            bytes = &bytes[end + 1..];
+        }
+        self.extend_line(bytes);
+    }
+
+    /// The latest usage so far.
+    pub fn usage(&self) -> Option<Usage> {
+        self.usage
+    }
+
+    /// How many lines were too long to read.
+    pub fn skipped_lines(&self) -> u64 {
+        self.skipped_lines
+    }
+
+    fn extend_line(&mut self, part: &[u8]) {
+        if self.line.len() + part.len() > LINE_MAX {
+            self.line_too_long = true;
+            self.line.clear();
+        }
+        if !self.line_too_long {
+            self.line.extend_from_slice(part);
+        }
+    }
+
+    fn end_line(&mut self) {
+        let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
+        let data = line
+            .strip_prefix(b"data:")
+            .map(|data| data.strip_prefix(b" ").unwrap_or(data));
+        let fits = data.is_none_or(|data| self.event.len() + 1 + data.len() <= LINE_MAX);
+        if self.line_too_long || !fits {
+            self.skipped_lines += 1;
+            self.event_incomplete = true;
+        } else if let Some(data) = data {
+            self.event.extend_from_slice(data);
+            self.event.push(b'\n');
+        } else if line.is_empty() {
+            self.end_event();
+        }
+        self.line.clear();
+        self.line_too_long = false;
+    }
+
+    fn end_event(&mut self) {
+        if !self.event_incomplete && memmem::find(&self.event, b"\"usage\"").is_some() {
+            self.usage = whole(&self.event).or(self.usage);
+        }
+        self.event.clear();
+        self.event_incomplete = false;
+    }
+}
+
+/// The usage of an answer that came whole, or of one event of a stream: at its top, or in the `response` that a Responses event
+/// carries. None where it says none.
+///
+/// The usage in Anthropic's `message_start` lies elsewhere and is not read: engines give the final one in `message_delta`.
+pub fn whole(answer: &[u8]) -> Option<Usage> {
+    let [usage, response] = json::fields(answer, ["usage", "response"])?;
+    let at_top = usage.and_then(counts);
+    at_top.or_else(|| {
+        let [usage] = json::fields(response?.as_bytes(), ["usage"])?;
+        counts(usage?)
+    })
+}
+
+/// The names of both dialects; no engine gives both of a pair.
+#[derive(Deserialize)]
+struct Counts {
+    #[serde(alias = "input_tokens")]
+    prompt_tokens: u64,
+    #[serde(alias = "output_tokens")]
+    completion_tokens: Option<u64>,
+    #[serde(alias = "input_tokens_details")]
+    prompt_tokens_details: Option<Details>,
+    cache_read_input_tokens: Option<u64>,
+    cache_creation_input_tokens: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Details {
+    cached_tokens: Option<u64>,
+}
+
+fn counts(usage: &str) -> Option<Usage> {
+    let counts: Counts = serde_json::from_str(usage).ok()?;
+    // In the Anthropic dialect, cached tokens are counted beside the input, not in it.
+    let beside = [
+        counts.cache_read_input_tokens,
+        counts.cache_creation_input_tokens,
+    ];
+    let prompt = beside
+        .into_iter()
+        .flatten()
+        .fold(counts.prompt_tokens, u64::saturating_add);
+    let cached = counts
+        .prompt_tokens_details
+        .and_then(|details| details.cached_tokens)
+        .or(counts.cache_read_input_tokens);
+    Some(Usage {
+        prompt,
+        cached: cached.map(|cached| cached.min(prompt)),
+        completion: counts.completion_tokens.unwrap_or(0),
+    })
+}

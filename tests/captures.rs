@@ -14,25 +14,15 @@ use homing::routing::Key;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 fn sample(name: &str) -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/samples")
-        .join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples").join(name);
     fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 fn samples(folder: &str) -> Vec<String> {
-    let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests/samples", folder]
-        .iter()
-        .collect();
+    let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests/samples", folder].iter().collect();
     let mut names: Vec<_> = fs::read_dir(folder)
         .expect("the samples are there")
-        .map(|entry| {
-            entry
-                .expect("a readable entry")
-                .file_name()
-                .into_string()
-                .expect("a plain name")
-        })
+        .map(|entry| entry.expect("a readable entry").file_name().into_string().expect("a plain name"))
         .collect();
     names.sort();
     names
@@ -64,27 +54,15 @@ fn message(raw: &[u8]) -> Message {
         let name = HeaderName::try_from(name).expect("a header name");
         headers.append(name, HeaderValue::try_from(value).expect("a header value"));
     }
-    let chunked = headers
-        .get("transfer-encoding")
-        .is_some_and(|coding| coding == "chunked");
-    Message {
-        start: start.to_owned(),
-        headers,
-        body: if chunked {
-            dechunk(body)
-        } else {
-            body.to_vec()
-        },
-    }
+    let chunked = headers.get("transfer-encoding").is_some_and(|coding| coding == "chunked");
+    Message { start: start.to_owned(), headers, body: if chunked { dechunk(body) } else { body.to_vec() } }
 }
 
 /// The body of a chunked message; as far as it goes, where the client left.
 fn dechunk(mut raw: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     while let Some(end) = memchr::memmem::find(raw, b"\r\n") {
-        let size =
-            usize::from_str_radix(std::str::from_utf8(&raw[..end]).expect("a chunk size"), 16)
-                .expect("hex");
+        let size = usize::from_str_radix(std::str::from_utf8(&raw[..end]).expect("a chunk size"), 16).expect("hex");
         let chunk = &raw[end + 2..];
         body.extend_from_slice(&chunk[..size.min(chunk.len())]);
         raw = chunk.get(size + 2..).unwrap_or_default();
@@ -100,11 +78,7 @@ fn streamed(body: &[u8], piece: usize) -> Option<Usage> {
 }
 
 fn used(prompt: u64, cached: impl Into<Option<u64>>, completion: u64) -> Option<Usage> {
-    Some(Usage {
-        prompt,
-        cached: cached.into(),
-        completion,
-    })
+    Some(Usage { prompt, cached: cached.into(), completion })
 }
 
 #[test]
@@ -131,23 +105,13 @@ fn every_answer_gives_its_usage() {
         ("openai-completions-stream", used(961, 0, 8)),
         ("openai-responses-stream", used(14, 0, 8)),
     ];
-    let names: Vec<_> = expected
-        .iter()
-        .map(|(name, _)| format!("{name}.http"))
-        .collect();
+    let names: Vec<_> = expected.iter().map(|(name, _)| format!("{name}.http")).collect();
     assert_same_names("answers", names);
     for (name, usage) in expected {
         let answer = message(&sample(&format!("answers/{name}.http")));
-        if answer.headers["content-type"]
-            .as_bytes()
-            .starts_with(b"text/event-stream")
-        {
+        if answer.headers["content-type"].as_bytes().starts_with(b"text/event-stream") {
             for piece in [1, 7, 1460, usize::MAX] {
-                assert_eq!(
-                    streamed(&answer.body, piece),
-                    usage,
-                    "{name} in pieces of {piece}"
-                );
+                assert_eq!(streamed(&answer.body, piece), usage, "{name} in pieces of {piece}");
             }
         } else {
             assert_eq!(usage::whole(&answer.body), usage, "{name}");
@@ -183,11 +147,7 @@ fn every_request_has_its_route() {
                 assert_eq!(peeked.stream, message_is_streamed(&name), "{name}");
                 assert!(peeked.opening().is_some(), "{name}");
                 assert!(matches!(route, Route::Engine(_)), "{name}: {route:?}");
-                assert_eq!(
-                    endpoint::dialect_of(path) == Dialect::Anthropic,
-                    name.starts_with("anthropic"),
-                    "{name}"
-                );
+                assert_eq!(endpoint::dialect_of(path) == Dialect::Anthropic, name.starts_with("anthropic"), "{name}");
                 continue;
             }
         };
@@ -196,12 +156,8 @@ fn every_request_has_its_route() {
 }
 
 fn message_is_streamed(name: &str) -> bool {
-    let answer = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/samples/answers")
-        .join(name);
-    answer.exists()
-        && message(&fs::read(answer).expect("readable")).headers["content-type"]
-            != "application/json"
+    let answer = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples/answers").join(name);
+    answer.exists() && message(&fs::read(answer).expect("readable")).headers["content-type"] != "application/json"
 }
 
 /// The captured ids (`sess-1`, `sess-a`) are too short to be ids, so the opening tells these conversations apart.
@@ -211,24 +167,11 @@ fn the_turns_of_a_captured_conversation_share_a_key() {
         let request = message(&sample(&format!("requests/{name}.http")));
         let path = request.start.split(' ').nth(1).expect("a path").to_owned();
         let endpoint = engine(&path);
-        let sources = [
-            KeySource::ClaudeCode,
-            KeySource::SessionHeaders,
-            KeySource::MetadataUserId,
-            KeySource::Opening,
-        ];
-        let rules = Rules {
-            headers: &[],
-            sources: &sources,
-            agents_apart: true,
-        };
-        assert_eq!(
-            session::from_headers(rules, &endpoint, &request.headers),
-            InHeaders::NeedsBody
-        );
+        let sources = [KeySource::ClaudeCode, KeySource::SessionHeaders, KeySource::MetadataUserId, KeySource::Opening];
+        let rules = Rules { headers: &[], sources: &sources, agents_apart: true };
+        assert_eq!(session::from_headers(rules, &endpoint, &request.headers), InHeaders::NeedsBody);
         let peeked = peek(&request.body).expect("JSON");
-        let session =
-            session::find(rules, &endpoint, &request.headers, Some(&peeked)).expect("an opening");
+        let session = session::find(rules, &endpoint, &request.headers, Some(&peeked)).expect("an opening");
         assert_eq!(session.source, Found::Source(KeySource::Opening));
         assert_eq!(&*session.id, opening(&endpoint), "{name}");
         KeyHasher::new([7; 16]).key(&session, Caller::of(&request.headers))
@@ -238,16 +181,9 @@ fn the_turns_of_a_captured_conversation_share_a_key() {
         assert!(keys.iter().all(|key| *key == keys[0]), "{names:?}");
         keys[0]
     };
-    let chat = same(&[
-        "openai-chat-stream-turn1",
-        "openai-chat-stream-turn2",
-        "openai-chat-nonstream",
-    ]);
-    let messages = same(&[
-        "anthropic-messages-stream-turn1",
-        "anthropic-messages-stream-turn2",
-        "anthropic-count-tokens",
-    ]);
+    let chat = same(&["openai-chat-stream-turn1", "openai-chat-stream-turn2", "openai-chat-nonstream"]);
+    let messages =
+        same(&["anthropic-messages-stream-turn1", "anthropic-messages-stream-turn2", "anthropic-count-tokens"]);
     let responses = key("openai-responses-stream");
     // The same words under another credential are another conversation.
     assert_ne!(chat, messages);
@@ -310,42 +246,17 @@ fn every_metrics_text_is_read() {
     let expected = [
         ("vllm-0.13.0", Some(1.79596159015e9), vec![idle(197_520)]),
         ("vllm-0.20.2", Some(1.79596158998e9), vec![idle(197_520)]),
-        (
-            "vllm-0.32.0",
-            Some(1.79596163916e9),
-            vec![prefix(15_335, 10_880, 313, idle(4_194_304))],
-        ),
+        ("vllm-0.32.0", Some(1.79596163916e9), vec![prefix(15_335, 10_880, 313, idle(4_194_304))]),
         ("vllm-0.32.0-busy", Some(1.7959640143e9), vec![busy]),
-        (
-            "vllm-0.32.0-dp2",
-            None,
-            vec![
-                prefix(95, 0, 20, idle(262_144)),
-                prefix(133, 0, 28, idle(262_144)),
-            ],
-        ),
-        (
-            "vllm-0.32.0-fresh",
-            Some(1.79596163916e9),
-            vec![idle(4_194_304)],
-        ),
+        ("vllm-0.32.0-dp2", None, vec![prefix(95, 0, 20, idle(262_144)), prefix(133, 0, 28, idle(262_144))]),
+        ("vllm-0.32.0-fresh", Some(1.79596163916e9), vec![idle(4_194_304)]),
         ("vllm-0.33.0", Some(1.79596158978e9), vec![idle(197_520)]),
     ];
-    let names: Vec<_> = expected
-        .iter()
-        .map(|(name, ..)| format!("{name}.txt"))
-        .collect();
+    let names: Vec<_> = expected.iter().map(|(name, ..)| format!("{name}.txt")).collect();
     assert_same_names("metrics", names);
     for (name, process_start_s, ranks) in expected {
         let ranks = (0..).zip(ranks).collect();
-        assert_eq!(
-            metrics(name),
-            EngineMetrics {
-                ranks,
-                process_start_s
-            },
-            "{name}"
-        );
+        assert_eq!(metrics(name), EngineMetrics { ranks, process_start_s }, "{name}");
     }
 }
 
@@ -355,10 +266,6 @@ fn blocks_are_shared_among_the_ranks() {
     let text = String::from_utf8(sample("metrics/vllm-0.32.0-dp2.txt")).expect("UTF-8");
     let older = text.replace("kv_cache_size_tokens=\"262144\",", "");
     assert_ne!(older, text);
-    let capacities: Vec<_> = vllm_metrics::parse(&older)
-        .ranks
-        .values()
-        .map(|rank| rank.capacity_tokens)
-        .collect();
+    let capacities: Vec<_> = vllm_metrics::parse(&older).ranks.values().map(|rank| rank.capacity_tokens).collect();
     assert_eq!(capacities, [Some(262_144), Some(262_144)]);
 }

@@ -44,11 +44,7 @@ fn labels_are_matched_by_name_in_any_order_and_with_escapes() {
         r#"{model_name="m"}"#,
         "",
     ] {
-        assert_eq!(
-            rank(&format!("vllm:num_requests_waiting{labels} 5")).waiting,
-            Some(5),
-            "{labels}"
-        );
+        assert_eq!(rank(&format!("vllm:num_requests_waiting{labels} 5")).waiting, Some(5), "{labels}");
     }
 }
 
@@ -68,17 +64,10 @@ fn old_names_count_where_the_new_ones_are_missing_and_never_twice() {
     let old = "vllm:gpu_cache_usage_perc{engine=\"0\"} 0.25\n\
                vllm:gpu_prefix_cache_queries_total{engine=\"0\"} 100\n\
                vllm:gpu_prefix_cache_hits_total{engine=\"0\"} 40\n";
-    let both = format!(
-        "{old}{}",
-        old.replace("gpu_cache", "kv_cache")
-            .replace("gpu_prefix", "prefix")
-    );
+    let both = format!("{old}{}", old.replace("gpu_cache", "kv_cache").replace("gpu_prefix", "prefix"));
     for text in [old, &both] {
         let rank = rank(text);
-        assert_eq!(
-            (rank.kv_cache_usage, rank.prefix_queries, rank.prefix_hits),
-            (Some(0.25), Some(100), Some(40))
-        );
+        assert_eq!((rank.kv_cache_usage, rank.prefix_queries, rank.prefix_hits), (Some(0.25), Some(100), Some(40)));
     }
 }
 
@@ -100,26 +89,14 @@ fn sleep_is_what_the_awake_state_says() {
 fn capacity_needs_numbers_that_fit() {
     for (labels, expected) in [
         (r#"block_size="16",num_gpu_blocks="100""#, Some(1600)),
-        (
-            r#"block_size="16",num_gpu_blocks="100",kv_cache_size_tokens="1500""#,
-            Some(1500),
-        ),
-        (
-            r#"block_size="16",num_gpu_blocks="100",kv_cache_size_tokens="None""#,
-            Some(1600),
-        ),
+        (r#"block_size="16",num_gpu_blocks="100",kv_cache_size_tokens="1500""#, Some(1500)),
+        (r#"block_size="16",num_gpu_blocks="100",kv_cache_size_tokens="None""#, Some(1600)),
         (r#"block_size="None",num_gpu_blocks="100""#, None),
         (r#"num_gpu_blocks="100""#, None),
-        (
-            r#"block_size="18446744073709551615",num_gpu_blocks="2""#,
-            None,
-        ),
+        (r#"block_size="18446744073709551615",num_gpu_blocks="2""#, None),
     ] {
         assert_eq!(
-            rank(&format!(
-                "vllm:cache_config_info{{engine=\"0\",{labels}}} 1.0"
-            ))
-            .capacity_tokens,
+            rank(&format!("vllm:cache_config_info{{engine=\"0\",{labels}}} 1.0")).capacity_tokens,
             expected,
             "{labels}"
         );
@@ -143,11 +120,11 @@ fn what_is_not_vllm_is_told_apart() {
 
 #[test]
 fn ranks_that_no_engine_has_are_passed_over() {
-    let text: String = (0..3000)
-        .map(|rank| format!("vllm:num_requests_running{{engine=\"{rank}\"}} 1\n"))
-        .collect();
+    let text: String = (0..3000).map(|rank| format!("vllm:num_requests_running{{engine=\"{rank}\"}} 1\n")).collect();
     assert_eq!(parse(&text).ranks.len(), 1024);
-    assert!(!parse("vllm:num_requests_running{engine=\"-1\"} 1\nvllm:num_requests_running{engine=\"x\"} 1\n").is_vllm());
+    assert!(
+        !parse("vllm:num_requests_running{engine=\"-1\"} 1\nvllm:num_requests_running{engine=\"x\"} 1\n").is_vllm()
+    );
 }
 
 proptest! {

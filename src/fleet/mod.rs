@@ -1,3 +1,16 @@
-//! Replicas as they live.
+//! The replicas as they live: where they are, whether they answer, what their metrics say, what is in flight on them.
 
+mod clock;
+mod engine;
+mod fetch;
+mod in_flight;
+mod model;
+mod scrape;
 pub mod vllm_metrics;
+
+pub use clock::now;
+pub use engine::Engine;
+pub use fetch::{Answer, Fetcher, bearer};
+pub use in_flight::InFlight;
+pub use model::{ANY_MODEL, Fleet, Model};
+pub use scrape::{ScrapeService, Scraper};

@@ -56,9 +56,7 @@ pub fn parse(text: &str) -> EngineMetrics {
         if series.name == "process_start_time_seconds" {
             process_start_s = Some(series.value);
         } else if let Some(name) = series.name.strip_prefix("vllm:") {
-            let rank = series
-                .label("engine")
-                .map_or(Some(0), |rank| rank.parse().ok());
+            let rank = series.label("engine").map_or(Some(0), |rank| rank.parse().ok());
             if let Some(rank) = rank.filter(|rank| *rank <= RANK_MAX) {
                 ranks.entry(rank).or_default().take(name, &series);
             }
@@ -66,10 +64,7 @@ pub fn parse(text: &str) -> EngineMetrics {
     }
     let rank_count = ranks.len() as u64;
     EngineMetrics {
-        ranks: ranks
-            .into_iter()
-            .map(|(rank, readings)| (rank, readings.finish(rank_count)))
-            .collect(),
+        ranks: ranks.into_iter().map(|(rank, readings)| (rank, readings.finish(rank_count))).collect(),
         process_start_s,
     }
 }
@@ -111,9 +106,8 @@ impl Readings {
         } else if name == "cache_config_info" {
             let number = |label| series.label(label)?.parse::<u64>().ok();
             self.kv_cache_size_tokens = number("kv_cache_size_tokens");
-            self.blocks_tokens = number("num_gpu_blocks")
-                .zip(number("block_size"))
-                .and_then(|(blocks, size)| blocks.checked_mul(size));
+            self.blocks_tokens =
+                number("num_gpu_blocks").zip(number("block_size")).and_then(|(blocks, size)| blocks.checked_mul(size));
         }
     }
 
@@ -125,19 +119,14 @@ impl Readings {
             running: count("num_requests_running", ""),
             waiting: count("num_requests_waiting", ""),
             kv_cache_usage: value("kv_cache_usage_perc", "gpu_cache_usage_perc"),
-            prefix_queries: count(
-                "prefix_cache_queries_total",
-                "gpu_prefix_cache_queries_total",
-            ),
+            prefix_queries: count("prefix_cache_queries_total", "gpu_prefix_cache_queries_total"),
             prefix_hits: count("prefix_cache_hits_total", "gpu_prefix_cache_hits_total"),
             prompt_tokens: count("prompt_tokens_total", ""),
             generation_tokens: count("generation_tokens_total", ""),
             preemptions: count("num_preemptions_total", ""),
             asleep: self.asleep,
             // Every rank reports the blocks of all ranks, but the tokens of its own.
-            capacity_tokens: self
-                .kv_cache_size_tokens
-                .or(self.blocks_tokens.map(|tokens| tokens / rank_count)),
+            capacity_tokens: self.kv_cache_size_tokens.or(self.blocks_tokens.map(|tokens| tokens / rank_count)),
         }
     }
 }
@@ -162,11 +151,7 @@ impl<'a> Series<'a> {
             None => ("", rest),
         };
         let value: f64 = rest.split_ascii_whitespace().next()?.parse().ok()?;
-        (value.is_finite() && value >= 0.0).then_some(Self {
-            name,
-            labels,
-            value,
-        })
+        (value.is_finite() && value >= 0.0).then_some(Self { name, labels, value })
     }
 
     /// A label's value. Escapes in it are left as they are: no label that is asked for has any.

@@ -14,10 +14,7 @@ const ELEMENTS_MAX: usize = 256;
 /// The raw JSON of each named field of an object. A key that comes twice counts the last time, as in Python's json.
 ///
 /// None where the text is not exactly one JSON object, or a named field is not UTF-8.
-pub fn fields<'a, const N: usize>(
-    json: &'a [u8],
-    names: [&str; N],
-) -> Option<[Option<&'a str>; N]> {
+pub fn fields<'a, const N: usize>(json: &'a [u8], names: [&str; N]) -> Option<[Option<&'a str>; N]> {
     // serde_json would say what it found instead, and copy all of it into its message.
     json.trim_ascii_start().starts_with(b"{").then_some(())?;
     let mut reader = serde_json::Deserializer::from_slice(json);
@@ -31,19 +28,14 @@ pub fn find_element<'a, T>(json: &'a str, pick: impl FnMut(&'a str) -> Option<T>
     json.starts_with('[').then_some(())?;
     let mut found = None;
     // Stopping early leaves the rest of the list unread, which serde_json reports as an error: what was found is what counts.
-    let _ = serde_json::Deserializer::from_str(json).deserialize_seq(Elements {
-        pick,
-        found: &mut found,
-    });
+    let _ = serde_json::Deserializer::from_str(json).deserialize_seq(Elements { pick, found: &mut found });
     found
 }
 
 /// A string's text; None where the value is not a string. A lone surrogate becomes U+FFFD.
 pub fn text(json: &str) -> Option<Cow<'_, str>> {
     json.starts_with('"').then_some(())?;
-    serde_json::Deserializer::from_str(json)
-        .deserialize_bytes(Text)
-        .ok()
+    serde_json::Deserializer::from_str(json).deserialize_bytes(Text).ok()
 }
 
 /// The first `chars_max` characters of a string, at a cost that does not grow with its length.
@@ -52,10 +44,7 @@ pub fn text_head(json: &str, chars_max: usize) -> Option<Cow<'_, str>> {
         return text(json);
     };
     let head = text(&format!("{}\"", &json[..cut]))?.into_owned();
-    let end = head
-        .char_indices()
-        .nth(chars_max)
-        .map_or(head.len(), |(at, _)| at);
+    let end = head.char_indices().nth(chars_max).map_or(head.len(), |(at, _)| at);
     Some(Cow::Owned(head[..end].to_owned()))
 }
 

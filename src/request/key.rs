@@ -43,12 +43,7 @@ impl KeyHasher {
         let mut hasher = SipHasher13::new_with_key(&self.seed);
         // An opening that reads like an id is not that id.
         hasher.write(&[u8::from(session.is_opening())]);
-        for field in [
-            caller.authorization,
-            caller.api_key,
-            Some(&session.id),
-            session.agent,
-        ] {
+        for field in [caller.authorization, caller.api_key, Some(&session.id), session.agent] {
             write_field(&mut hasher, field);
         }
         Key::new(hasher.finish128().as_u128())

@@ -8,3 +8,8 @@ pub mod peek;
 pub mod session;
 pub mod source;
 pub mod usage;
+
+pub use endpoint::{Dialect, Endpoint, Local};
+pub use key::{Caller, KeyHasher};
+pub use peek::{Peek, peek};
+pub use session::{InHeaders, Rules};

@@ -36,18 +36,14 @@ pub fn model<'a>(content_type: &str, body: &'a [u8]) -> Option<&'a str> {
 /// The model in one part: `Some(None)` where the part is another field, None where it is malformed.
 fn model_in(part: &[u8]) -> Option<Option<&str>> {
     let mut headers = [httparse::EMPTY_HEADER; PART_HEADERS_MAX];
-    let httparse::Status::Complete((length, headers)) =
-        httparse::parse_headers(part, &mut headers).ok()?
-    else {
+    let httparse::Status::Complete((length, headers)) = httparse::parse_headers(part, &mut headers).ok()? else {
         return None;
     };
     let is_model = headers
         .iter()
         .filter(|header| header.name.eq_ignore_ascii_case("content-disposition"))
         .filter_map(|header| std::str::from_utf8(header.value).ok())
-        .any(|value| {
-            parameter(value, "name") == Some("model") && parameter(value, "filename").is_none()
-        });
+        .any(|value| parameter(value, "name") == Some("model") && parameter(value, "filename").is_none());
     if !is_model {
         return Some(None);
     }

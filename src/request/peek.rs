@@ -10,12 +10,7 @@ use super::json;
 const OPENING_CHARS: usize = 512;
 
 /// Agents put these blocks before the user's own words. They change from turn to turn or are the same for everyone.
-const INJECTED: [&str; 4] = [
-    "<system-reminder>",
-    "<environment_context>",
-    "<user_instructions>",
-    "<INSTRUCTIONS>",
-];
+const INJECTED: [&str; 4] = ["<system-reminder>", "<environment_context>", "<user_instructions>", "<INSTRUCTIONS>"];
 
 /// The keys of a request that matter for routing. A value of another type than expected counts as absent.
 ///
@@ -122,24 +117,15 @@ impl Peek<'_> {
     pub fn opening(&self) -> Option<String> {
         let prompt = || {
             let prompt = self.prompt?;
-            text_of(prompt)
-                .or_else(|| json::find_element(prompt, |first| Some(text_of(first))).flatten())
+            text_of(prompt).or_else(|| json::find_element(prompt, |first| Some(text_of(first))).flatten())
         };
-        let input = || {
-            self.input
-                .and_then(|input| text_of(input).or_else(|| of_messages(input)))
-        };
-        self.messages
-            .and_then(of_messages)
-            .or_else(input)
-            .or_else(prompt)
+        let input = || self.input.and_then(|input| text_of(input).or_else(|| of_messages(input)));
+        self.messages.and_then(of_messages).or_else(input).or_else(prompt)
     }
 }
 
 fn inner<'a, const N: usize>(object: Option<&'a str>, names: [&str; N]) -> [Option<&'a str>; N] {
-    object
-        .and_then(|object| json::fields(object.as_bytes(), names))
-        .unwrap_or([None; N])
+    object.and_then(|object| json::fields(object.as_bytes(), names)).unwrap_or([None; N])
 }
 
 /// The opening among messages: the first that holds the user's own words, else the first user text of any kind.
@@ -159,10 +145,7 @@ fn of_messages(messages: &str) -> Option<String> {
 fn own_words(content: &str, injected: &mut Option<String>) -> Option<String> {
     let mut own = String::new();
     let mut add = |text: String| {
-        if INJECTED
-            .iter()
-            .any(|tag| text.trim_start().starts_with(tag))
-        {
+        if INJECTED.iter().any(|tag| text.trim_start().starts_with(tag)) {
             injected.get_or_insert(text);
         } else {
             own.push_str(&text);
@@ -170,17 +153,9 @@ fn own_words(content: &str, injected: &mut Option<String>) -> Option<String> {
     };
     match text_of(content) {
         Some(text) => add(text),
-        None => {
-            _ = json::find_element(content, |block| {
-                block_text(block).map(&mut add).and(None::<()>)
-            })
-        }
+        None => _ = json::find_element(content, |block| block_text(block).map(&mut add).and(None::<()>)),
     }
-    own.truncate(
-        own.char_indices()
-            .nth(OPENING_CHARS)
-            .map_or(own.len(), |(at, _)| at),
-    );
+    own.truncate(own.char_indices().nth(OPENING_CHARS).map_or(own.len(), |(at, _)| at));
     (!own.is_empty()).then_some(own)
 }
 

@@ -73,11 +73,7 @@ impl fmt::Debug for Session<'_> {
 }
 
 /// Asks the headers, up to the first source that would need the body.
-pub fn from_headers<'a>(
-    rules: Rules<'_>,
-    endpoint: &Endpoint,
-    headers: &'a HeaderMap,
-) -> InHeaders<'a> {
+pub fn from_headers<'a>(rules: Rules<'_>, endpoint: &Endpoint, headers: &'a HeaderMap) -> InHeaders<'a> {
     if let Some(session) = from_operator(rules.headers, headers) {
         return InHeaders::Found(session);
     }
@@ -110,51 +106,31 @@ pub fn find<'a>(
 /// Whether a source looks into the body, and may find something there on this endpoint.
 fn reads_body(source: KeySource, endpoint: &Endpoint) -> bool {
     match source {
-        KeySource::MetadataUserId | KeySource::BodyIds | KeySource::BodyUser => {
-            endpoint.body_form() == BodyForm::Json
-        }
+        KeySource::MetadataUserId | KeySource::BodyIds | KeySource::BodyUser => endpoint.body_form() == BodyForm::Json,
         KeySource::Opening => endpoint.is_conversation(),
         _ => false,
     }
 }
 
 fn from_operator<'a>(names: &[HeaderName], headers: &'a HeaderMap) -> Option<Session<'a>> {
-    let id = names
-        .iter()
-        .find_map(|name| verbatim(headers, name.as_str()))?;
-    Some(Session {
-        id: Cow::Borrowed(id),
-        agent: None,
-        source: Found::Operator,
-    })
+    let id = names.iter().find_map(|name| verbatim(headers, name.as_str()))?;
+    Some(Session { id: Cow::Borrowed(id), agent: None, source: Found::Operator })
 }
 
-fn from_header_source<'a>(
-    rules: Rules<'_>,
-    source: KeySource,
-    headers: &'a HeaderMap,
-) -> Option<Session<'a>> {
+fn from_header_source<'a>(rules: Rules<'_>, source: KeySource, headers: &'a HeaderMap) -> Option<Session<'a>> {
     let names: &[&str] = match source {
         KeySource::ClaudeCode => &["x-claude-code-session-id"],
         KeySource::Codex if is_codex(headers) => &["session-id", "session_id", "conversation_id"],
         KeySource::SessionHeaders => &["x-session-id", "x-session-affinity", "x-opencode-session"],
         KeySource::SessionIdHeaders => &["session_id", "session-id"],
-        KeySource::GatewayHeaders => &[
-            "x-litellm-session-id",
-            "x-kilocode-taskid",
-            "x-task-id",
-            "x-openwebui-chat-id",
-            "x-conversation-id",
-        ],
+        KeySource::GatewayHeaders => {
+            &["x-litellm-session-id", "x-kilocode-taskid", "x-task-id", "x-openwebui-chat-id", "x-conversation-id"]
+        }
         KeySource::ClientRequestId => &["x-client-request-id"],
         _ => return None,
     };
-    let id = names.iter().find_map(|name| {
-        headers
-            .get(*name)
-            .map(|value| value.as_bytes())
-            .filter(|id| is_opaque(id))
-    })?;
+    let id =
+        names.iter().find_map(|name| headers.get(*name).map(|value| value.as_bytes()).filter(|id| is_opaque(id)))?;
     let agent = match source {
         _ if !rules.agents_apart => None,
         KeySource::ClaudeCode => verbatim(headers, "x-claude-code-agent-id"),
@@ -162,11 +138,7 @@ fn from_header_source<'a>(
         KeySource::Codex => verbatim(headers, "thread-id").filter(|thread| *thread != id),
         _ => None,
     };
-    Some(Session {
-        id: Cow::Borrowed(id),
-        agent,
-        source: Found::Source(source),
-    })
+    Some(Session { id: Cow::Borrowed(id), agent, source: Found::Source(source) })
 }
 
 fn from_body_source<'a>(source: KeySource, peek: &'a Peek<'_>) -> Option<Session<'a>> {
@@ -189,11 +161,7 @@ fn from_body_source<'a>(source: KeySource, peek: &'a Peek<'_>) -> Option<Session
         Cow::Borrowed(id) => Cow::Borrowed(id.as_bytes()),
         Cow::Owned(id) => Cow::Owned(id.into_bytes()),
     };
-    Some(Session {
-        id,
-        agent: None,
-        source: Found::Source(source),
-    })
+    Some(Session { id, agent: None, source: Found::Source(source) })
 }
 
 /// The session in Anthropic's `metadata.user_id`: a JSON object with a `session_id`, or
@@ -205,12 +173,8 @@ fn session_in_user_id(user_id: &str) -> Option<Cow<'_, str>> {
     }
     let (user, rest) = user_id.strip_prefix("user_")?.split_once("_account_")?;
     let (account, session) = rest.split_once("_session_")?;
-    let is_hex = |text: &str, also: &str| {
-        text.chars()
-            .all(|c| c.is_ascii_hexdigit() || also.contains(c))
-    };
-    (!user.is_empty() && is_hex(user, "") && is_hex(account, "-"))
-        .then(|| opaque(session.into()))?
+    let is_hex = |text: &str, also: &str| text.chars().all(|c| c.is_ascii_hexdigit() || also.contains(c));
+    (!user.is_empty() && is_hex(user, "") && is_hex(account, "-")).then(|| opaque(session.into()))?
 }
 
 fn opaque(id: Cow<'_, str>) -> Option<Cow<'_, str>> {
@@ -219,10 +183,7 @@ fn opaque(id: Cow<'_, str>) -> Option<Cow<'_, str>> {
 
 /// Whether an id is long enough to be one conversation's and plain enough to be no text: 8 to 128 of `[A-Za-z0-9_.:-]`.
 fn is_opaque(id: &[u8]) -> bool {
-    (8..=128).contains(&id.len())
-        && id
-            .iter()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(byte))
+    (8..=128).contains(&id.len()) && id.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(byte))
 }
 
 /// The first value of a header as it stands, unless it is empty or too long.
@@ -234,13 +195,9 @@ fn verbatim<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
 fn is_codex(headers: &HeaderMap) -> bool {
     let says_codex = |name: &str| {
         let value = headers.get(name).map_or(&b""[..], |value| value.as_bytes());
-        value
-            .get(..5)
-            .is_some_and(|start| start.eq_ignore_ascii_case(b"codex"))
+        value.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"codex"))
     };
     says_codex(USER_AGENT.as_str())
         || says_codex("originator")
-        || headers
-            .keys()
-            .any(|name| name.as_str().starts_with("x-codex-"))
+        || headers.keys().any(|name| name.as_str().starts_with("x-codex-"))
 }

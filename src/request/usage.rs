@@ -70,9 +70,7 @@ impl UsageReader {
 
     fn end_line(&mut self) {
         let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
-        let data = line
-            .strip_prefix(b"data:")
-            .map(|data| data.strip_prefix(b" ").unwrap_or(data));
+        let data = line.strip_prefix(b"data:").map(|data| data.strip_prefix(b" ").unwrap_or(data));
         let fits = data.is_none_or(|data| self.event.len() + 1 + data.len() <= LINE_MAX);
         if self.line_too_long || !fits {
             self.skipped_lines += 1;
@@ -130,18 +128,10 @@ struct Details {
 fn counts(usage: &str) -> Option<Usage> {
     let counts: Counts = serde_json::from_str(usage).ok()?;
     // In the Anthropic dialect, cached tokens are counted beside the input, not in it.
-    let beside = [
-        counts.cache_read_input_tokens,
-        counts.cache_creation_input_tokens,
-    ];
-    let prompt = beside
-        .into_iter()
-        .flatten()
-        .fold(counts.prompt_tokens, u64::saturating_add);
-    let cached = counts
-        .prompt_tokens_details
-        .and_then(|details| details.cached_tokens)
-        .or(counts.cache_read_input_tokens);
+    let beside = [counts.cache_read_input_tokens, counts.cache_creation_input_tokens];
+    let prompt = beside.into_iter().flatten().fold(counts.prompt_tokens, u64::saturating_add);
+    let cached =
+        counts.prompt_tokens_details.and_then(|details| details.cached_tokens).or(counts.cache_read_input_tokens);
     Some(Usage {
         prompt,
         cached: cached.map(|cached| cached.min(prompt)),

@@ -1,6 +1,4 @@
-use homing::request::endpoint::{
-    BodyForm, Dialect, Kind, Local, Route, dialect_of, response_id, route,
-};
+use homing::request::endpoint::{BodyForm, Dialect, Kind, Local, Route, dialect_of, response_id, route};
 use http::Method;
 
 const BALANCED: [(&str, Kind); 26] = [
@@ -35,48 +33,23 @@ const BALANCED: [(&str, Kind); 26] = [
 #[test]
 fn balanced_routes_take_post_alone() {
     for (path, kind) in BALANCED {
-        let Route::Engine(endpoint) = route(&Method::POST, path) else {
-            panic!("{path}")
-        };
+        let Route::Engine(endpoint) = route(&Method::POST, path) else { panic!("{path}") };
         assert_eq!(endpoint.kind, kind, "{path}");
         assert_eq!(endpoint.dialect(), dialect_of(path), "{path}");
-        for method in [
-            Method::GET,
-            Method::HEAD,
-            Method::PUT,
-            Method::DELETE,
-            Method::OPTIONS,
-        ] {
-            assert_eq!(
-                route(&method, path),
-                Route::WrongMethod { allow: "POST" },
-                "{method} {path}"
-            );
+        for method in [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::OPTIONS] {
+            assert_eq!(route(&method, path), Route::WrongMethod { allow: "POST" }, "{method} {path}");
         }
     }
 }
 
 #[test]
 fn stored_responses_are_read_and_deleted_where_they_are() {
-    for path in [
-        "/v1/responses/resp_bf2ec4837ac798d7",
-        "/v1/responses/cancel",
-    ] {
+    for path in ["/v1/responses/resp_bf2ec4837ac798d7", "/v1/responses/cancel"] {
         for method in [Method::GET, Method::DELETE] {
-            let Route::Engine(endpoint) = route(&method, path) else {
-                panic!("{method} {path}")
-            };
-            assert_eq!(
-                (endpoint.kind, endpoint.body_form()),
-                (Kind::StoredResponse, BodyForm::Empty)
-            );
+            let Route::Engine(endpoint) = route(&method, path) else { panic!("{method} {path}") };
+            assert_eq!((endpoint.kind, endpoint.body_form()), (Kind::StoredResponse, BodyForm::Empty));
         }
-        assert_eq!(
-            route(&Method::POST, path),
-            Route::WrongMethod {
-                allow: "GET, DELETE"
-            }
-        );
+        assert_eq!(route(&Method::POST, path), Route::WrongMethod { allow: "GET, DELETE" });
     }
     assert_eq!(response_id("/v1/responses/resp_1"), Some("resp_1"));
     assert_eq!(response_id("/v1/responses/resp_1/cancel"), Some("resp_1"));
@@ -97,16 +70,8 @@ fn some_routes_are_answered_here() {
         }
     }
     assert_eq!(route(&Method::POST, "/ping"), Route::Local(Local::Ping));
-    assert_eq!(
-        route(&Method::PUT, "/ping"),
-        Route::WrongMethod {
-            allow: "GET, HEAD, POST"
-        }
-    );
-    assert_eq!(
-        route(&Method::POST, "/v1/models"),
-        Route::WrongMethod { allow: "GET, HEAD" }
-    );
+    assert_eq!(route(&Method::PUT, "/ping"), Route::WrongMethod { allow: "GET, HEAD, POST" });
+    assert_eq!(route(&Method::POST, "/v1/models"), Route::WrongMethod { allow: "GET, HEAD" });
 }
 
 #[test]
@@ -185,33 +150,16 @@ fn other_spellings_are_unknown() {
         assert_eq!(route(&Method::POST, path), Route::Unknown, "{path}");
         assert_eq!(route(&Method::GET, path), Route::Unknown, "{path}");
     }
-    assert_eq!(
-        route(&Method::POST, &format!("/v1/responses/{}", "x".repeat(129))),
-        Route::Unknown
-    );
-    assert_eq!(
-        route(&Method::POST, &"/render".repeat(100_000)),
-        Route::Unknown
-    );
+    assert_eq!(route(&Method::POST, &format!("/v1/responses/{}", "x".repeat(129))), Route::Unknown);
+    assert_eq!(route(&Method::POST, &"/render".repeat(100_000)), Route::Unknown);
 }
 
 #[test]
 fn the_dialect_is_the_paths_known_or_not() {
-    for path in [
-        "/v1/messages",
-        "/v1/messages/count_tokens",
-        "/v1/messages/",
-        "/v1/messages/batches",
-    ] {
+    for path in ["/v1/messages", "/v1/messages/count_tokens", "/v1/messages/", "/v1/messages/batches"] {
         assert_eq!(dialect_of(path), Dialect::Anthropic, "{path}");
     }
-    for path in [
-        "/v1/messagesx",
-        "/v1/chat/completions",
-        "/messages",
-        "/",
-        "",
-    ] {
+    for path in ["/v1/messagesx", "/v1/chat/completions", "/messages", "/", ""] {
         assert_eq!(dialect_of(path), Dialect::OpenAi, "{path}");
     }
 }
@@ -219,32 +167,14 @@ fn the_dialect_is_the_paths_known_or_not() {
 #[test]
 fn each_kind_has_its_traits() {
     for (path, kind) in BALANCED {
-        let Route::Engine(endpoint) = route(&Method::POST, path) else {
-            panic!("{path}")
-        };
-        let asks_only = matches!(
-            kind,
-            Kind::CountTokens
-                | Kind::Tokenize
-                | Kind::Detokenize
-                | Kind::Render
-                | Kind::StoredResponse
-        );
+        let Route::Engine(endpoint) = route(&Method::POST, path) else { panic!("{path}") };
+        let asks_only =
+            matches!(kind, Kind::CountTokens | Kind::Tokenize | Kind::Detokenize | Kind::Render | Kind::StoredResponse);
         assert_eq!(endpoint.counted(), !asks_only, "{path}");
-        assert_eq!(
-            endpoint.body_form() == BodyForm::Multipart,
-            kind == Kind::Audio,
-            "{path}"
-        );
-        assert_eq!(
-            endpoint.has_usage(),
-            !asks_only && kind != Kind::Audio,
-            "{path}"
-        );
-        let follows_home = matches!(
-            kind,
-            Kind::Chat | Kind::Completions | Kind::Responses | Kind::Messages
-        ) || matches!(kind, Kind::CountTokens | Kind::Tokenize | Kind::Render);
+        assert_eq!(endpoint.body_form() == BodyForm::Multipart, kind == Kind::Audio, "{path}");
+        assert_eq!(endpoint.has_usage(), !asks_only && kind != Kind::Audio, "{path}");
+        let follows_home = matches!(kind, Kind::Chat | Kind::Completions | Kind::Responses | Kind::Messages)
+            || matches!(kind, Kind::CountTokens | Kind::Tokenize | Kind::Render);
         assert_eq!(endpoint.is_conversation(), follows_home, "{path}");
     }
 }

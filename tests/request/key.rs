@@ -30,12 +30,8 @@ fn sent(authorization: Option<&str>, api_key: Option<&str>, id: &str, agent: Opt
 fn key(seed: u8, sent: &Sent) -> Key {
     let mut headers = HeaderMap::new();
     let value = |text: &String| HeaderValue::from_str(text).expect("a header value");
-    sent.authorization
-        .iter()
-        .for_each(|text| _ = headers.insert("authorization", value(text)));
-    sent.api_key
-        .iter()
-        .for_each(|text| _ = headers.insert("x-api-key", value(text)));
+    sent.authorization.iter().for_each(|text| _ = headers.insert("authorization", value(text)));
+    sent.api_key.iter().for_each(|text| _ = headers.insert("x-api-key", value(text)));
     let session = Session {
         id: Cow::Borrowed(sent.id.as_bytes()),
         agent: sent.agent.as_ref().map(|agent| agent.as_bytes()),
@@ -47,14 +43,8 @@ fn key(seed: u8, sent: &Sent) -> Key {
 #[test]
 fn the_same_id_is_the_same_key_whatever_gave_it() {
     let by_header = sent(Some("Bearer a"), None, "session-1", None);
-    let by_body = Sent {
-        source: Found::Source(KeySource::MetadataUserId),
-        ..by_header.clone()
-    };
-    let by_operator = Sent {
-        source: Found::Operator,
-        ..by_header.clone()
-    };
+    let by_body = Sent { source: Found::Source(KeySource::MetadataUserId), ..by_header.clone() };
+    let by_operator = Sent { source: Found::Operator, ..by_header.clone() };
     assert_eq!(key(1, &by_header), key(1, &by_body));
     assert_eq!(key(1, &by_header), key(1, &by_operator));
     assert_ne!(key(1, &by_header), key(2, &by_header), "the seed counts");
@@ -63,10 +53,7 @@ fn the_same_id_is_the_same_key_whatever_gave_it() {
 #[test]
 fn an_opening_is_never_the_id_that_it_reads_like() {
     let id = sent(None, None, "session-1", None);
-    let opening = Sent {
-        source: Found::Source(KeySource::Opening),
-        ..id.clone()
-    };
+    let opening = Sent { source: Found::Source(KeySource::Opening), ..id.clone() };
     assert_ne!(key(1, &id), key(1, &opening));
 }
 
@@ -107,26 +94,12 @@ fn any_sent() -> impl Strategy<Value = Sent> {
     // Few letters and short fields make different tuples with the same concatenation common.
     let field = || prop::option::of("[ab]{0,3}");
     let inner = "[ab\\x00\\x01]{0,3}";
-    (
-        field(),
-        field(),
-        inner,
-        prop::option::of(inner),
-        any::<bool>(),
+    (field(), field(), inner, prop::option::of(inner), any::<bool>()).prop_map(
+        |(authorization, api_key, id, agent, opening)| Sent {
+            source: Found::Source(if opening { KeySource::Opening } else { KeySource::SessionHeaders }),
+            ..sent(authorization.as_deref(), api_key.as_deref(), &id, agent.as_deref())
+        },
     )
-        .prop_map(|(authorization, api_key, id, agent, opening)| Sent {
-            source: Found::Source(if opening {
-                KeySource::Opening
-            } else {
-                KeySource::SessionHeaders
-            }),
-            ..sent(
-                authorization.as_deref(),
-                api_key.as_deref(),
-                &id,
-                agent.as_deref(),
-            )
-        })
 }
 
 proptest! {

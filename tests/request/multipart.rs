@@ -14,10 +14,7 @@ fn form(parts: &[String]) -> String {
 fn audio() -> String {
     // A file may hold anything, a delimiter's beginning and a model's part without its line break among it.
     let noise = "RIFF\r\n--X \r\n\r\n--XContent-Disposition: form-data; name=\"model\"\r\n\r\nnot-this\r\n-";
-    part(
-        "name=\"file\"; filename=\"a.wav\"\r\nContent-Type: audio/wav",
-        noise,
-    )
+    part("name=\"file\"; filename=\"a.wav\"\r\nContent-Type: audio/wav", noise)
 }
 
 #[test]
@@ -28,17 +25,8 @@ fn the_model_is_found_before_and_after_the_file() {
     }
     let preamble = format!("ignored\r\n{}", form(std::slice::from_ref(&named)));
     assert_eq!(model(TYPE, preamble.as_bytes()), Some("whisper-1"));
-    assert_eq!(
-        model(
-            TYPE,
-            form(&[named, part("name=\"model\"", "last")]).as_bytes()
-        ),
-        Some("last")
-    );
-    assert_eq!(
-        model(TYPE, form(&[part("name=\"model\"", "")]).as_bytes()),
-        Some("")
-    );
+    assert_eq!(model(TYPE, form(&[named, part("name=\"model\"", "last")]).as_bytes()), Some("last"));
+    assert_eq!(model(TYPE, form(&[part("name=\"model\"", "")]).as_bytes()), Some(""));
 }
 
 #[test]
@@ -47,14 +35,8 @@ fn content_types_are_read_as_clients_write_them() {
     for (content_type, expected) in [
         ("multipart/form-data; boundary=XX", Some("m")),
         ("Multipart/Form-Data;Boundary=\"XX\"", Some("m")),
-        (
-            "multipart/form-data; charset=utf-8; boundary=XX ; x=y",
-            Some("m"),
-        ),
-        (
-            "multipart/form-data; x=\"a;boundary=YY\"; boundary=XX",
-            Some("m"),
-        ),
+        ("multipart/form-data; charset=utf-8; boundary=XX ; x=y", Some("m")),
+        ("multipart/form-data; x=\"a;boundary=YY\"; boundary=XX", Some("m")),
         ("multipart/form-data; boundary=YY", None),
         ("multipart/form-data; boundary=", None),
         ("multipart/form-data; boundary", None),
@@ -63,11 +45,7 @@ fn content_types_are_read_as_clients_write_them() {
         ("application/json", None),
         ("", None),
     ] {
-        assert_eq!(
-            model(content_type, body.as_bytes()),
-            expected,
-            "{content_type}"
-        );
+        assert_eq!(model(content_type, body.as_bytes()), expected, "{content_type}");
     }
 }
 
@@ -85,27 +63,13 @@ fn what_names_no_model_gives_none() {
         form(&[part("name=\"file\"; x=\"name=model\"", "m")]),
         form(&[part("name=\"model\"; filename=\"m\"", "m")]),
         form(&[part("name=\"model\"", &"m".repeat(257))]),
-        form(
-            &vec![part("name=\"x\"", "m"); 128]
-                .into_iter()
-                .chain([named.clone()])
-                .collect::<Vec<_>>(),
-        ),
-        form(&[part(
-            &format!("name=\"model\"{}", "\r\nx: y".repeat(16)),
-            "m",
-        )]),
+        form(&vec![part("name=\"x\"", "m"); 128].into_iter().chain([named.clone()]).collect::<Vec<_>>()),
+        form(&[part(&format!("name=\"model\"{}", "\r\nx: y".repeat(16)), "m")]),
         "--XX\r\n\r\nno headers\r\n--XX--".into(),
     ] {
         assert_eq!(model(TYPE, body.as_bytes()), None, "{body}");
     }
-    assert_eq!(
-        model(
-            TYPE,
-            b"--XX\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\n\xff\r\n--XX--"
-        ),
-        None
-    );
+    assert_eq!(model(TYPE, b"--XX\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\n\xff\r\n--XX--"), None);
 }
 
 proptest! {

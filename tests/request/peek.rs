@@ -42,54 +42,26 @@ fn keys_are_found_wherever_they_stand() {
         assert_eq!(found.as_deref(), Some(expected));
     }
     assert!(peek.stream);
-    assert_eq!(
-        read(r#"{"conversation": "c"}"#).conversation.as_deref(),
-        Some("c")
-    );
+    assert_eq!(read(r#"{"conversation": "c"}"#).conversation.as_deref(), Some("c"));
 }
 
 #[test]
 fn the_last_of_two_keys_counts() {
-    assert_eq!(
-        read(r#"{"model":"a","model":"b"}"#).model.as_deref(),
-        Some("b")
-    );
-    assert_eq!(
-        read(r#"{"model":"a","mod\u0065l":"b"}"#).model.as_deref(),
-        Some("b")
-    );
+    assert_eq!(read(r#"{"model":"a","model":"b"}"#).model.as_deref(), Some("b"));
+    assert_eq!(read(r#"{"model":"a","mod\u0065l":"b"}"#).model.as_deref(), Some("b"));
     assert_eq!(read(r#"{"model":"a","model":7}"#).model, None);
-    assert_eq!(
-        read(r#"{"metadata":{"user_id":"a"},"metadata":{}}"#).metadata_user_id,
-        None
-    );
+    assert_eq!(read(r#"{"metadata":{"user_id":"a"},"metadata":{}}"#).metadata_user_id, None);
 }
 
 #[test]
 fn values_of_another_type_are_absent() {
-    for value in [
-        "null",
-        "7",
-        "-1.5e300",
-        "true",
-        "[]",
-        "[\"x\"]",
-        "{}",
-        "{\"id\":7}",
-        "{\"user_id\":[]}",
-    ] {
+    for value in ["null", "7", "-1.5e300", "true", "[]", "[\"x\"]", "{}", "{\"id\":7}", "{\"user_id\":[]}"] {
         let body = format!(
             r#"{{"model":{value},"stream":"yes","user":{value},"metadata":{value},"conversation":{value},"session_id":{value},"messages":{value},"input":{value},"prompt":{value}}}"#
         );
         let peek = read(&body);
-        assert!(
-            peek.model.is_none() && peek.user.is_none() && peek.session_id.is_none(),
-            "{value}"
-        );
-        assert!(
-            peek.metadata_user_id.is_none() && peek.conversation.is_none() && !peek.stream,
-            "{value}"
-        );
+        assert!(peek.model.is_none() && peek.user.is_none() && peek.session_id.is_none(), "{value}");
+        assert!(peek.metadata_user_id.is_none() && peek.conversation.is_none() && !peek.stream, "{value}");
         if value != "[\"x\"]" {
             assert_eq!(peek.opening(), None, "{value}");
         }
@@ -100,7 +72,8 @@ fn values_of_another_type_are_absent() {
 /// Clients cut text in the middle of a surrogate pair.
 #[test]
 fn a_lone_surrogate_makes_nothing_unreadable() {
-    let body = r#"{"\ud800":1,"messages":[{"role":"user","content":"cut \ud83d"}],"user":"\udc00","model":"m","stream":true}"#;
+    let body =
+        r#"{"\ud800":1,"messages":[{"role":"user","content":"cut \ud83d"}],"user":"\udc00","model":"m","stream":true}"#;
     let peek = read(body);
     assert_eq!(peek.model.as_deref(), Some("m"));
     assert!(peek.user.is_some());
@@ -149,11 +122,7 @@ fn nesting_costs_no_stack() {
         body.push(b'}');
         assert_eq!(peek(&body).expect("JSON").opening(), None);
     }
-    let objects = format!(
-        "{}1{}",
-        "{\"messages\":".repeat(1 << 20),
-        "}".repeat(1 << 20)
-    );
+    let objects = format!("{}1{}", "{\"messages\":".repeat(1 << 20), "}".repeat(1 << 20));
     assert_eq!(read(&objects).opening(), None);
 }
 
@@ -199,26 +168,13 @@ fn there_is_no_opening_without_user_text() {
 
 #[test]
 fn text_that_agents_put_first_is_left_out_unless_it_is_all() {
-    for tag in [
-        "<system-reminder>",
-        "<environment_context>",
-        "<user_instructions>",
-        "<INSTRUCTIONS>",
-    ] {
+    for tag in ["<system-reminder>", "<environment_context>", "<user_instructions>", "<INSTRUCTIONS>"] {
         let injected = format!("{tag}\nchanges every turn");
         let blocks = json!([{"type": "text", "text": format!("\n{injected}")}, {"type": "text", "text": "hello"}]);
-        assert_eq!(
-            opening(json!({"messages": [{"role": "user", "content": blocks}]})),
-            Some("hello".into()),
-            "{tag}"
-        );
+        assert_eq!(opening(json!({"messages": [{"role": "user", "content": blocks}]})), Some("hello".into()), "{tag}");
         let first = json!({"role": "user", "content": injected});
         let second = json!({"role": "user", "content": "hello"});
-        assert_eq!(
-            opening(json!({"input": [first, second]})),
-            Some("hello".into()),
-            "{tag}"
-        );
+        assert_eq!(opening(json!({"input": [first, second]})), Some("hello".into()), "{tag}");
         assert_eq!(opening(json!({"input": [first]})), Some(injected), "{tag}");
     }
     assert_eq!(
@@ -233,26 +189,15 @@ fn the_opening_is_512_characters_whatever_their_width() {
         for count in [511, 512, 513, 1024, 1025, 5000] {
             let text = format!("x{}", unit.repeat(count));
             let expected: String = text.chars().take(512).collect();
-            let blocks: Vec<_> = text
-                .split_inclusive('x')
-                .map(|text| json!({"type": "text", "text": text}))
-                .collect();
+            let blocks: Vec<_> = text.split_inclusive('x').map(|text| json!({"type": "text", "text": text})).collect();
             for content in [json!(text), json!(blocks)] {
                 let body = json!({"messages": [{"role": "user", "content": content}]});
                 let found = opening(body.clone());
                 // A block of white space alone says nothing.
-                let expected = if content.is_array() && unit == "\n" {
-                    "x"
-                } else {
-                    &expected
-                };
+                let expected = if content.is_array() && unit == "\n" { "x" } else { &expected };
                 assert_eq!(found.as_deref(), Some(expected), "{unit:?} x {count}");
                 let escaped = ascii(&body.to_string());
-                assert_eq!(
-                    read(&escaped).opening(),
-                    found,
-                    "{unit:?} x {count}, escaped"
-                );
+                assert_eq!(read(&escaped).opening(), found, "{unit:?} x {count}, escaped");
             }
         }
     }
@@ -264,11 +209,7 @@ fn ascii(json: &str) -> String {
     json.chars()
         .map(|c| match c.is_ascii() {
             true => c.to_string(),
-            false => c
-                .encode_utf16(&mut units)
-                .iter()
-                .map(|unit| format!("\\u{unit:04x}"))
-                .collect(),
+            false => c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
         })
         .collect()
 }

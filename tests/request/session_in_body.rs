@@ -10,20 +10,11 @@ fn metadata_user_id_holds_a_session_or_names_a_user() {
     let json = format!(r#"{{"device_id":"d","account_uuid":"{OTHER}","session_id":"{UUID}"}}"#);
     for (user_id, expected) in [
         (json, id(UUID, source)),
-        (
-            format!("user_00ff_account_{OTHER}_session_{UUID}"),
-            id(UUID, source),
-        ),
-        (
-            format!("user_00ff_account__session_{UUID}"),
-            id(UUID, source),
-        ),
+        (format!("user_00ff_account_{OTHER}_session_{UUID}"), id(UUID, source)),
+        (format!("user_00ff_account__session_{UUID}"), id(UUID, source)),
         (format!("user_xyz_account__session_{UUID}"), None),
         (format!("user__account__session_{UUID}"), None),
-        (
-            format!("user_00ff_account_me@example.org_session_{UUID}"),
-            None,
-        ),
+        (format!("user_00ff_account_me@example.org_session_{UUID}"), None),
         ("user_00ff_account__session_short".into(), None),
         (format!("user_00ff_account_{OTHER}"), None),
         (UUID.into(), None),
@@ -34,11 +25,7 @@ fn metadata_user_id_holds_a_session_or_names_a_user() {
         ("{".into(), None),
     ] {
         let body = serde_json::json!({"metadata": {"user_id": user_id}}).to_string();
-        assert_eq!(
-            find(RULES, "/v1/messages", &[], &body),
-            expected,
-            "{user_id}"
-        );
+        assert_eq!(find(RULES, "/v1/messages", &[], &body), expected, "{user_id}");
     }
 }
 
@@ -51,19 +38,10 @@ fn body_ids_are_asked_in_their_order() {
         ("litellm_session_id", serde_json::json!("id-litellm")),
         ("metadata", serde_json::json!({"session_id": "id-metadata"})),
     ];
-    let expected = [
-        "id-prompt-cache",
-        "id-session",
-        "id-conversation",
-        "id-litellm",
-        "id-metadata",
-    ];
+    let expected = ["id-prompt-cache", "id-session", "id-conversation", "id-litellm", "id-metadata"];
     for (from, expected) in expected.into_iter().enumerate() {
-        let body: serde_json::Map<_, _> = all[from..]
-            .iter()
-            .rev()
-            .map(|(key, value)| ((*key).into(), value.clone()))
-            .collect();
+        let body: serde_json::Map<_, _> =
+            all[from..].iter().rev().map(|(key, value)| ((*key).into(), value.clone())).collect();
         let body = serde_json::Value::Object(body).to_string();
         assert_eq!(chat(&[], &body), id(expected, KeySource::BodyIds));
     }
@@ -75,14 +53,9 @@ fn the_user_and_the_client_request_id_count_only_where_they_are_on() {
     let list = [("x-client-request-id", OTHER)];
     assert_eq!(chat(&list, &body), None);
     let sources = [KeySource::BodyUser, KeySource::ClientRequestId];
-    let with = |list: &[(&str, &str)], body: &str| {
-        find(rules(&sources), "/v1/chat/completions", list, body)
-    };
+    let with = |list: &[(&str, &str)], body: &str| find(rules(&sources), "/v1/chat/completions", list, body);
     assert_eq!(with(&list, &body), id(UUID, KeySource::BodyUser));
-    assert_eq!(
-        with(&list, "{\"user\":\"Jo Doe, Example Inc\"}"),
-        id(OTHER, KeySource::ClientRequestId)
-    );
+    assert_eq!(with(&list, "{\"user\":\"Jo Doe, Example Inc\"}"), id(OTHER, KeySource::ClientRequestId));
 }
 
 #[test]
@@ -95,24 +68,11 @@ fn the_opening_stands_for_a_conversation_only_where_there_is_one() {
         "/v1/chat/completions/render",
         "/tokenize",
     ] {
-        assert_eq!(
-            find(RULES, path, &[], body),
-            id("hello", KeySource::Opening),
-            "{path}"
-        );
+        assert_eq!(find(RULES, path, &[], body), id("hello", KeySource::Opening), "{path}");
     }
-    for path in [
-        "/v1/embeddings",
-        "/v1/rerank",
-        "/v1/score",
-        "/pooling",
-        "/detokenize",
-    ] {
+    for path in ["/v1/embeddings", "/v1/rerank", "/v1/score", "/pooling", "/detokenize"] {
         assert_eq!(find(RULES, path, &[], body), None, "{path}");
     }
-    assert_eq!(
-        chat(&[("x-session-id", UUID)], body),
-        id(UUID, KeySource::SessionHeaders)
-    );
+    assert_eq!(chat(&[("x-session-id", UUID)], body), id(UUID, KeySource::SessionHeaders));
     assert_eq!(chat(&[], "not json"), None);
 }

@@ -1,1 +1,74 @@
-fn main() {}
+//! The command line.
+
+use clap::{Parser, Subcommand};
+use homing::config::Config;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// An edge load balancer for vLLM: every turn of a conversation goes to the replica that holds its prefix cache.
+#[derive(Parser)]
+#[command(
+    version,
+    after_help = "RUST_LOG filters what is logged to standard error, as in RUST_LOG=warn or RUST_LOG=homing=debug; info if unset."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve until a signal to stop; SIGHUP reads the configuration again
+    Serve {
+        /// The configuration, as docs/configuring.md describes it
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Check a configuration, and the key files and variables it names, without serving
+    ///
+    /// Exit status 0: nothing is wrong. 1: each fault stands on a line of standard error, as
+    /// FILE: line N, column M: what was expected
+    Check {
+        /// The configuration to check
+        file: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
+    let done = match Arguments::parse().command {
+        Command::Serve { config } => serve(&config).map_err(|error| format!("homing: {error}")),
+        Command::Check { file } => check(&file),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(path: &Path) -> Result<(), String> {
+    let _config = Config::load(path).map_err(|faults| faults.sentence())?;
+    // The server takes over here: homing::serve(path).
+    Err("this build has no server".into())
+}
+
+fn check(path: &Path) -> Result<(), String> {
+    let config = Config::load(path).map_err(|faults| faults.to_string())?;
+    let models = counted(config.models.len(), "model");
+    let replicas = counted(config.replicas(), "replica");
+    println!("{}: ok ({models}, {replicas})", path.display());
+    Ok(())
+}
+
+fn counted(number: usize, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        _ => format!("{number} {noun}s"),
+    }
+}

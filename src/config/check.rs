@@ -1,0 +1,258 @@
+//! Which settings there are, and what must hold between them.
+
+use super::place::{Place, Section};
+use super::{
+    AccessLog, Admin, Agents, ClientCredentials, Config, Engine, EngineUrl, Limits, Listen, Model,
+    Scrape, Secret, Server, SessionRules, SpillThreshold, settings,
+};
+use crate::request::source::KeySource;
+use http::HeaderName;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+/// Reads the whole file; relative paths in it start from `folder`.
+pub(super) fn config(root: &Place, folder: &Path) -> Config {
+    root.section(|s| {
+        let mut bound = Vec::new();
+        let listen = listen(&s.place("listen"), &mut bound).unwrap_or_default();
+        let admin = admin(&s.place("admin"), &mut bound, folder);
+        Config {
+            listen,
+            admin,
+            server: server(&s.place("server")),
+            session: session(&s.place("session")),
+            scrape: scrape(&s.place("scrape")),
+            models: models(&s.place("models"), &bound, folder).unwrap_or_default(),
+        }
+    })
+}
+
+fn listen(place: &Place, bound: &mut Vec<SocketAddr>) -> Option<Vec<Listen>> {
+    if !place.is_given() {
+        let address = settings::LISTEN_ADDRESS;
+        bound.push(address);
+        return Some(vec![Listen { address }]);
+    }
+    place.list(1..=settings::LISTEN_ADDRESSES_MAX, |item| {
+        item.section(|s| {
+            let place = s.place("address");
+            let address = socket_address(&place)?;
+            bind(&place, address, bound);
+            Some(Listen { address })
+        })
+    })
+}
+
+fn admin(place: &Place, bound: &mut Vec<SocketAddr>, folder: &Path) -> Admin {
+    place.section(|s| {
+        let place = s.place("address");
+        let address = match place.is_given() {
+            true => socket_address(&place),
+            false => Some(settings::ADMIN_ADDRESS),
+        };
+        let token = s.place("token");
+        if let Some(address) = address {
+            bind(&place, address, bound);
+            if !address.ip().is_loopback() && !token.is_given() {
+                token.expected::<()>(format!("a token, since others can reach {address}"));
+            }
+        }
+        Admin {
+            address: address.unwrap_or(settings::ADMIN_ADDRESS),
+            token: token.is_given().then(|| secret(&token, folder)).flatten(),
+        }
+    })
+}
+
+fn socket_address(place: &Place) -> Option<SocketAddr> {
+    let what = "an IP address and a port, such as 127.0.0.1:8080 or [::1]:8080";
+    place.value(what, |text| text.parse().ok())
+}
+
+/// Notes an address as taken, or a fault if it cannot be bound beside those that are. Port 0 is always a free one.
+fn bind(place: &Place, address: SocketAddr, bound: &mut Vec<SocketAddr>) {
+    let in_the_way = |other: &&SocketAddr| {
+        let any = address.ip().is_unspecified() || other.ip().is_unspecified();
+        let same_ip = address.ip() == other.ip() || any && address.is_ipv4() == other.is_ipv4();
+        address.port() != 0 && address.port() == other.port() && same_ip
+    };
+    if let Some(other) = bound.iter().find(in_the_way) {
+        let what = format!("an address other than {other}, which this file uses already");
+        place.expected::<()>(what);
+    }
+    bound.push(address);
+}
+
+fn server(place: &Place) -> Server {
+    place.section(|s| Server {
+        threads: s.within("threads", &settings::threads()),
+        grace: s.within("grace", &settings::GRACE),
+        access_log: s.get("access_log", AccessLog::Text, Place::choice),
+        response_headers: s.get("response_headers", true, Place::switch),
+        client_credentials: s.get("client_credentials", ClientCredentials::Pass, Place::choice),
+        limits: s.place("limits").section(limits),
+    })
+}
+
+fn limits(s: &mut Section) -> Limits {
+    Limits {
+        body_bytes: s.within("body", &settings::BODY).0,
+        buffered_bytes: s.within("buffered", &settings::BUFFERED).0,
+        header_read: s.within("header_read", &settings::HEADER_READ),
+        body_read: s.within("body_read", &settings::BODY_READ),
+        connections: s.within("connections", &settings::CONNECTIONS),
+    }
+}
+
+fn session(place: &Place) -> SessionRules {
+    place.section(|s| SessionRules {
+        headers: s.get("headers", Vec::new(), |place| {
+            let mut seen = Vec::new();
+            place.list(0..=settings::SESSION_HEADERS_MAX, |item| {
+                let header = |text: &str| HeaderName::from_bytes(text.as_bytes()).ok();
+                once(
+                    &item,
+                    &mut seen,
+                    item.value("the name of a header", header)?,
+                )
+            })
+        }),
+        sources: s.get("sources", settings::SOURCES.into(), |place| {
+            let mut seen = Vec::new();
+            place.list(0..=settings::SOURCES_MAX, |item| {
+                once(&item, &mut seen, item.choice::<KeySource>()?)
+            })
+        }),
+        agents: s.get("agents", Agents::Separate, Place::choice),
+    })
+}
+
+fn scrape(place: &Place) -> Scrape {
+    place.section(|s| Scrape {
+        interval: s.within("interval", &settings::SCRAPE_INTERVAL),
+        timeout: s.within("timeout", &settings::SCRAPE_TIMEOUT),
+        max_bytes: s.within("max_size", &settings::SCRAPE_SIZE).0,
+    })
+}
+
+fn models(place: &Place, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Model>> {
+    let alone = place.len() == 1;
+    let mut names = Vec::new();
+    place.list(1..=settings::MODELS_MAX, |item| {
+        Some(item.section(|s| Model {
+            name: model_name(s, alone, &mut names),
+            affinity: s.get("affinity", true, Place::switch),
+            spill_threshold: s.get("spill_threshold", SpillThreshold::Auto, spill_threshold),
+            max_num_seqs: s.get("max_num_seqs", None, |place| {
+                place.within(&settings::MAX_NUM_SEQS).map(Some)
+            }),
+            idle_forget: s.within("idle_forget", &settings::IDLE_FORGET),
+            conversations_max: s.within("conversations_max", &settings::CONVERSATIONS),
+            replicas: engines(&s.place("replicas"), bound, folder).unwrap_or_default(),
+        }))
+    })
+}
+
+fn model_name(s: &mut Section, alone: bool, names: &mut Vec<String>) -> Option<String> {
+    match s.given("name") {
+        Some(place) => {
+            let name = place.text(settings::MODEL_NAME_MAX)?;
+            once(&place, names, name.to_owned())
+        }
+        None if alone => None,
+        None => s
+            .place("name")
+            .expected("a name, since there are several models"),
+    }
+}
+
+fn spill_threshold(place: &Place) -> Option<SpillThreshold> {
+    let bounds = settings::SPILL_THRESHOLD;
+    place.value(
+        format!("auto or a whole number from {bounds}"),
+        |text| match text {
+            "auto" => Some(SpillThreshold::Auto),
+            number => bounds.read(number).map(SpillThreshold::Set),
+        },
+    )
+}
+
+fn engines(place: &Place, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Engine>> {
+    let mut urls = Vec::new();
+    let engines = place.list(1..=settings::ENGINES_MAX, |item| {
+        item.section(|s| {
+            let url = engine_url(&s.place("url"), &mut urls, bound);
+            let data_parallel_size = s.within("data_parallel_size", &settings::DATA_PARALLEL_SIZE);
+            let api_key = s.given("api_key").and_then(|place| secret(&place, folder));
+            Some(Engine {
+                url: url?,
+                data_parallel_size,
+                api_key,
+            })
+        })
+    })?;
+    let replicas: usize = engines
+        .iter()
+        .map(|engine| engine.data_parallel_size as usize)
+        .sum();
+    let most = settings::REPLICAS_MAX;
+    if replicas > most {
+        return place.expected_but(format!("at most {most} replicas, ranks counted"), replicas);
+    }
+    Some(engines)
+}
+
+fn engine_url(place: &Place, urls: &mut Vec<EngineUrl>, bound: &[SocketAddr]) -> Option<EngineUrl> {
+    let text = place.value("http://HOST:PORT", Some)?;
+    let url = match EngineUrl::parse(text) {
+        Ok(url) => url,
+        // There may be a password before the @.
+        Err(what) if text.contains('@') => return place.clone().hidden().expected(what),
+        Err(what) => return place.expected(what),
+    };
+    if bound.iter().any(|address| leads_to(&url, *address)) {
+        return place.expected("an engine, not an address of this balancer");
+    }
+    once(place, urls, url)
+}
+
+/// Whether the URL names an address that is bound here, as far as can be told without asking the network.
+fn leads_to(url: &EngineUrl, address: SocketAddr) -> bool {
+    let same_host = match (url.host(), url.host().parse::<IpAddr>()) {
+        ("localhost", _) => address.ip().is_loopback() || address.ip().is_unspecified(),
+        (_, Ok(ip)) => ip == address.ip() || ip.is_loopback() && address.ip().is_unspecified(),
+        (_, Err(_)) => false,
+    };
+    same_host && url.port() == address.port()
+}
+
+/// A secret stands in a file or a variable of its own, so that this file can be shown to anyone.
+fn secret(place: &Place, folder: &Path) -> Option<Secret> {
+    const FORM: &str = "either file: PATH or env: NAME";
+    const NAME: &str = "the name of an environment variable";
+    place.clone().hidden().section(|s| {
+        let (file, variable) = (s.place("file"), s.place("env"));
+        let read = match (file.is_given(), variable.is_given()) {
+            (true, false) => Secret::from_file(&folder.join(file.text(settings::PATH_MAX)?)),
+            (false, true) => Secret::from_environment(variable.value(NAME, variable_name)?),
+            (true, true) => return variable.expected(FORM),
+            (false, false) => return file.expected(FORM),
+        };
+        let place = if file.is_given() { file } else { variable };
+        read.map_or_else(|(what, found)| place.expected_but(what, found), Some)
+    })
+}
+
+fn variable_name(text: &str) -> Option<&str> {
+    let valid = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    (!text.is_empty() && text.bytes().all(valid)).then_some(text)
+}
+
+/// Refuses a value that stood before in the same list.
+fn once<T: PartialEq + Clone>(place: &Place, seen: &mut Vec<T>, value: T) -> Option<T> {
+    if seen.contains(&value) {
+        return place.expected("one that is not listed before");
+    }
+    seen.push(value.clone());
+    Some(value)
+}

@@ -1,0 +1,230 @@
+//! The configuration: one YAML file, checked as a whole before any of it is used.
+//!
+//! [`yaml`] makes a tree of the text, [`place`] reads single settings from it and notes faults, [`check`] knows which
+//! settings there are, and [`settings`] which values they may have. `docs/configuring.md` describes each for the operator.
+
+mod bounds;
+mod check;
+mod engine_url;
+mod fault;
+mod place;
+mod secret;
+pub mod settings;
+mod yaml;
+
+pub use bounds::{Bounds, Bytes, Quantity};
+pub use engine_url::EngineUrl;
+pub use fault::{Fault, Faults, Position};
+pub use secret::{SECRET_MAX, Secret};
+
+use crate::request::source::KeySource;
+use http::HeaderName;
+use serde::Deserialize;
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+/// The largest configuration file, in bytes.
+pub const FILE_MAX: usize = 1 << 20;
+
+/// A configuration in which every value is within its range and no two settings contradict each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// At least one, no two of them in each other's way.
+    pub listen: Vec<Listen>,
+    pub admin: Admin,
+    pub server: Server,
+    pub session: SessionRules,
+    pub scrape: Scrape,
+    /// At least one; names differ, and a nameless one stands alone.
+    pub models: Vec<Model>,
+}
+
+/// Where clients connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listen {
+    pub address: SocketAddr,
+}
+
+/// Where metrics, health and reload are served. On an address that others can reach there is a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admin {
+    pub address: SocketAddr,
+    pub token: Option<Secret>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Threads that serve clients.
+    pub threads: usize,
+    /// How long requests in flight may take to finish after the signal to stop.
+    pub grace: Duration,
+    pub access_log: AccessLog,
+    /// Whether answers carry `x-homing-replica` and `x-homing-decision`.
+    pub response_headers: bool,
+    pub client_credentials: ClientCredentials,
+    pub limits: Limits,
+}
+
+/// How a line of the access log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AccessLog {
+    Text,
+    Json,
+    Off,
+}
+
+/// What becomes of the client's `authorization` and `x-api-key` on the way to an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClientCredentials {
+    Pass,
+    Drop,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one request's body.
+    pub body_bytes: u64,
+    /// Bytes of all bodies held at once.
+    pub buffered_bytes: u64,
+    /// Time for all headers of a request to arrive.
+    pub header_read: Duration,
+    /// Time for the whole body to arrive.
+    pub body_read: Duration,
+    /// Client connections open at once.
+    pub connections: usize,
+}
+
+/// How requests are told to belong to one conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRules {
+    /// The operator's own headers, asked before all sources.
+    pub headers: Vec<HeaderName>,
+    /// In the order they are asked; what is not listed is off.
+    pub sources: Vec<KeySource>,
+    pub agents: Agents,
+}
+
+/// Whether the agents of one session are conversations of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Agents {
+    Separate,
+    Together,
+}
+
+/// How the metrics of engines are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scrape {
+    pub interval: Duration,
+    pub timeout: Duration,
+    /// Bytes of one engine's answer.
+    pub max_bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// `None`: requests for any model name go here.
+    pub name: Option<String>,
+    /// Whether conversations stay on their home.
+    pub affinity: bool,
+    pub spill_threshold: SpillThreshold,
+    /// What the engines were started with; `None` where it is not known.
+    pub max_num_seqs: Option<u32>,
+    /// A conversation is forgotten this long after its last turn.
+    pub idle_forget: Duration,
+    /// Conversations remembered at once.
+    pub conversations_max: usize,
+    /// At least one, no engine twice.
+    pub replicas: Vec<Engine>,
+}
+
+/// At how many requests in flight on the home a turn goes elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpillThreshold {
+    Auto,
+    Set(u32),
+}
+
+/// One engine; with data-parallel ranks it is several replicas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Engine {
+    pub url: EngineUrl,
+    /// How many ranks it has.
+    pub data_parallel_size: u32,
+    /// Sent to the engine in place of the client's credentials.
+    pub api_key: Option<Secret>,
+}
+
+impl Config {
+    /// Reads and checks a file, and the key files and environment variables it names.
+    ///
+    /// # Errors
+    /// Every fault in the file.
+    pub fn load(path: &Path) -> Result<Config, Faults> {
+        let mut bytes = Vec::new();
+        File::open(path)
+            .and_then(|file| file.take(FILE_MAX as u64 + 1).read_to_end(&mut bytes))
+            .map_err(|error| Faults::one(path, None, format!("cannot be read: {error}")))?;
+        match str::from_utf8(&bytes) {
+            Ok(text) => Config::parse(path, text),
+            Err(error) => {
+                let valid = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
+                let at = Position::after(&valid);
+                Err(Faults::one(path, Some(at), "expected UTF-8 text"))
+            }
+        }
+    }
+
+    /// Checks a file's text. Faults name `path`, and relative paths in the text start from its folder.
+    ///
+    /// # Errors
+    /// Every fault in the text.
+    pub fn parse(path: &Path, text: &str) -> Result<Config, Faults> {
+        if text.len() > FILE_MAX {
+            let most = Bytes(FILE_MAX as u64).show();
+            let message = format!("expected a file of at most {most}");
+            return Err(Faults::one(path, Some(Position::START), message));
+        }
+        let (tree, broken) = yaml::read(text);
+        let faults = RefCell::new(Vec::new());
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let root = place::Place::root(&tree, broken.is_some(), &faults);
+        let config = check::config(&root, folder);
+        let faults: Vec<Fault> = faults.into_inner().into_iter().chain(broken).collect();
+        if faults.is_empty() {
+            Ok(config)
+        } else {
+            Err(Faults::new(path, faults))
+        }
+    }
+
+    /// The settings in which `new` differs and which this process cannot change while it runs: sockets are bound and
+    /// threads are started once. Everything else takes effect on reload.
+    pub fn needs_restart(&self, new: &Config) -> Vec<&'static str> {
+        let mut settings = Vec::new();
+        if self.listen != new.listen {
+            settings.push("listen");
+        }
+        if self.admin.address != new.admin.address {
+            settings.push("admin.address");
+        }
+        if self.server.threads != new.server.threads {
+            settings.push("server.threads");
+        }
+        settings
+    }
+
+    /// Replicas of all models; each rank of an engine is one.
+    pub fn replicas(&self) -> usize {
+        let engines = self.models.iter().flat_map(|model| &model.replicas);
+        engines
+            .map(|engine| engine.data_parallel_size as usize)
+            .sum()
+    }
+}

@@ -16,7 +16,10 @@ impl Position {
     /// The place that comes after `before`, which is the text from the start of the file.
     pub(super) fn after(before: &str) -> Position {
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        Position { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
+        Position {
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+        }
     }
 }
 
@@ -33,6 +36,15 @@ pub struct Fault {
     pub message: String,
 }
 
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self.at {
+            Some(at) => write!(f, "{at}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
 /// Everything that is wrong with one file, in the order of its lines; never empty.
 ///
 /// Shown with one fault a line, each as `PATH: line N, column M: what was expected`.
@@ -45,11 +57,17 @@ pub struct Faults {
 impl Faults {
     pub(super) fn new(path: &Path, mut faults: Vec<Fault>) -> Faults {
         faults.sort_by_key(|fault| fault.at);
-        Faults { path: path.to_owned(), faults }
+        Faults {
+            path: path.to_owned(),
+            faults,
+        }
     }
 
     pub(super) fn one(path: &Path, at: Option<Position>, message: impl Into<String>) -> Faults {
-        let fault = Fault { at, message: message.into() };
+        let fault = Fault {
+            at,
+            message: message.into(),
+        };
         Faults::new(path, vec![fault])
     }
 
@@ -59,21 +77,16 @@ impl Faults {
 
     /// All of them on one line, for a log or an error at start.
     pub fn sentence(&self) -> String {
-        self.to_string().replace('\n', "; ")
+        let faults: Vec<String> = self.faults.iter().map(Fault::to_string).collect();
+        format!("{}: {}", self.path.display(), faults.join("; "))
     }
 }
 
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         for (index, fault) in self.faults.iter().enumerate() {
-            if index > 0 {
-                writeln!(f)?;
-            }
-            write!(f, "{}: ", self.path.display())?;
-            if let Some(at) = fault.at {
-                write!(f, "{at}: ")?;
-            }
-            f.write_str(&fault.message)?;
+            let separator = if index > 0 { "\n" } else { "" };
+            write!(f, "{separator}{}: {fault}", self.path.display())?;
         }
         Ok(())
     }

@@ -40,23 +40,34 @@ impl<'f> Place<'f> {
     }
 
     pub fn hidden(self) -> Place<'f> {
-        Place { hidden: true, ..self }
+        Place {
+            hidden: true,
+            ..self
+        }
+    }
+
+    pub fn is_given(&self) -> bool {
+        !matches!(self.node, Node::Missing)
     }
 
     /// Notes that something else was expected here.
     pub fn expected<T>(&self, what: impl Display) -> Option<T> {
-        if self.lenient && matches!(self.node, Node::Missing) {
+        if self.lenient && !self.is_given() {
             return None;
         }
-        self.note(format!("expected {what}, found {}", self.found()))
+        self.expected_but(what, self.found())
     }
 
-    fn note<T>(&self, message: String) -> Option<T> {
+    /// Notes that something else was expected here, where more can be said of what was found.
+    pub fn expected_but<T>(&self, what: impl Display, found: impl Display) -> Option<T> {
         let subject = match self.path.as_str() {
             "" => String::new(),
             path => format!("{path}: "),
         };
-        self.faults.borrow_mut().push(Fault { at: Some(self.at), message: subject + &message });
+        self.faults.borrow_mut().push(Fault {
+            at: Some(self.at),
+            message: format!("{subject}expected {what}, found {found}"),
+        });
         None
     }
 
@@ -90,25 +101,36 @@ impl<'f> Place<'f> {
             return self.expected(format!("{what} in quotes"));
         }
         let fits = (1..=max).contains(&scalar.text.chars().count());
-        if fits && !scalar.text.contains(char::is_control) { Some(&scalar.text) } else { self.expected(what) }
+        if fits && !scalar.text.contains(char::is_control) {
+            Some(&scalar.text)
+        } else {
+            self.expected(what)
+        }
     }
 
     /// What `read` makes of the scalar here.
-    pub fn value<T>(&self, what: impl Display, read: impl FnOnce(&'f str) -> Option<T>) -> Option<T> {
+    pub fn value<T>(
+        &self,
+        what: impl Display,
+        read: impl FnOnce(&'f str) -> Option<T>,
+    ) -> Option<T> {
         let scalar = self.scalar(&what)?;
         read(&scalar.text).or_else(|| self.expected(&what))
     }
 
     pub fn within<T: Quantity>(&self, bounds: &Bounds<T>) -> Option<T> {
-        let what = format!("{} from {bounds}", T::WHAT);
+        let (what, example) = (T::WHAT, bounds.default.show());
+        let what = format!("{what} from {bounds}, such as {example}");
         self.value(what, |text| bounds.read(text))
     }
 
     pub fn switch(&self) -> Option<bool> {
-        self.value("on or off", |text| match text.to_ascii_lowercase().as_str() {
-            "on" | "true" | "yes" => Some(true),
-            "off" | "false" | "no" => Some(false),
-            _ => None,
+        self.value("on or off", |text| {
+            match text.to_ascii_lowercase().as_str() {
+                "on" | "true" | "yes" => Some(true),
+                "off" | "false" | "no" => Some(false),
+                _ => None,
+            }
         })
     }
 
@@ -124,7 +146,9 @@ impl<'f> Place<'f> {
             // serde's words are: unknown variant `x`, expected one of `a`, `b`
             Err(error) => {
                 let words = error.to_string();
-                let names = words.rsplit_once(", expected ").map_or("", |(_, names)| names);
+                let names = words
+                    .rsplit_once(", expected ")
+                    .map_or("", |(_, names)| names);
                 self.expected(names)
             }
         }
@@ -139,13 +163,18 @@ impl<'f> Place<'f> {
     }
 
     /// Every item of the list here that can be read.
-    pub fn list<T>(&self, lengths: RangeInclusive<usize>, read: impl FnMut(Place<'f>) -> Option<T>) -> Option<Vec<T>> {
+    pub fn list<T>(
+        &self,
+        lengths: RangeInclusive<usize>,
+        read: impl FnMut(Place<'f>) -> Option<T>,
+    ) -> Option<Vec<T>> {
         let what = format!("a list of {} to {} items", lengths.start(), lengths.end());
         let Node::List(items) = self.node else {
             return self.expected(what);
         };
-        if !lengths.contains(&items.len()) && !(self.lenient && items.is_empty()) {
-            return self.note(format!("expected {what}, found {}", items.len()));
+        let cut_short = self.lenient && items.is_empty();
+        if !lengths.contains(&items.len()) && !cut_short {
+            return self.expected_but(what, items.len());
         }
         let places = items.iter().enumerate().map(|(index, node)| Place {
             node,
@@ -166,7 +195,11 @@ impl<'f> Place<'f> {
         if !is_section {
             self.expected::<()>("a mapping");
         }
-        let mut section = Section { place: self, lenient: self.lenient || !is_section, known: Vec::new() };
+        let mut section = Section {
+            place: self,
+            lenient: self.lenient || !is_section,
+            known: Vec::new(),
+        };
         let value = read(&mut section);
         section.refuse_unknown();
         value
@@ -209,12 +242,16 @@ impl<'f> Section<'_, 'f> {
 
     /// The setting called `name`, if it is there.
     pub fn given(&mut self, name: &'static str) -> Option<Place<'f>> {
-        let place = self.place(name);
-        (!matches!(place.node, Node::Missing)).then_some(place)
+        Some(self.place(name)).filter(Place::is_given)
     }
 
     /// What `read` makes of the setting called `name`, or `default` where it is not there.
-    pub fn get<T>(&mut self, name: &'static str, default: T, read: impl FnOnce(&Place<'f>) -> Option<T>) -> T {
+    pub fn get<T>(
+        &mut self,
+        name: &'static str,
+        default: T,
+        read: impl FnOnce(&Place<'f>) -> Option<T>,
+    ) -> T {
         match self.given(name) {
             Some(place) => read(&place).unwrap_or(default),
             None => default,
@@ -243,17 +280,22 @@ impl<'f> Section<'_, 'f> {
     fn refuse_unknown(&self) {
         for (index, (key, _)) in self.entries().iter().enumerate() {
             let name = named(key);
-            let at = key.at().unwrap_or(self.place.at);
-            let place = Place { at, ..self.place.clone() };
+            let place = Place {
+                at: key.at().unwrap_or(self.place.at),
+                ..self.place.clone()
+            };
             if !self.known.contains(&name) {
-                let known = self.known.join(", ");
+                let what = format!("one of {}", self.known.join(", "));
                 let found = match place.hidden {
                     true => "something else".into(),
                     false => quoted(name),
                 };
-                place.note::<()>(format!("expected one of {known}, found {found}"));
-            } else if self.entries()[..index].iter().any(|(key, _)| named(key) == name) {
-                place.note::<()>(format!("expected {name} once, found it again"));
+                place.expected_but::<()>(what, found);
+            } else if self.entries()[..index]
+                .iter()
+                .any(|(key, _)| named(key) == name)
+            {
+                place.expected_but::<()>(format!("{name} once"), "it again");
             }
         }
     }

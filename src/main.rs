@@ -40,7 +40,7 @@ enum Command {
 fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
     let done = match Arguments::parse().command {
-        Command::Serve { config } => serve(&config).map_err(|error| format!("homing: {error}")),
+        Command::Serve { config } => homing::serve(&config).map_err(|error| format!("homing: {error}")),
         Command::Check { file } => check(&file),
     };
     match done {
@@ -50,12 +50,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn serve(path: &Path) -> Result<(), String> {
-    let _config = Config::load(path).map_err(|faults| faults.sentence())?;
-    // The server takes over here: homing::serve(path).
-    Err("this build has no server".into())
 }
 
 fn check(path: &Path) -> Result<(), String> {

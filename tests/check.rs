@@ -20,10 +20,7 @@ fn homing(arguments: &[&str]) -> Command {
 }
 
 fn check(path: &Path) -> Output {
-    homing(&["check"])
-        .arg(path)
-        .output()
-        .expect("homing starts")
+    homing(&["check"]).arg(path).output().expect("homing starts")
 }
 
 fn text(bytes: &[u8]) -> &str {
@@ -35,10 +32,8 @@ fn assert_faults(name: &str, yaml: impl AsRef<[u8]>, expected: &[&str]) {
     let path = written(&format!("{name}.yaml"), yaml);
     let output = check(&path);
     let prefix = format!("{}: ", path.display());
-    let faults: Vec<&str> = text(&output.stderr)
-        .lines()
-        .map(|line| line.strip_prefix(&prefix).unwrap_or(line))
-        .collect();
+    let faults: Vec<&str> =
+        text(&output.stderr).lines().map(|line| line.strip_prefix(&prefix).unwrap_or(line)).collect();
     assert_eq!(faults, expected, "faults of {name}");
     assert_eq!(output.status.code(), Some(1), "exit status for {name}");
     assert_eq!(text(&output.stdout), "", "standard output for {name}");
@@ -68,29 +63,14 @@ fn sound_files_check() {
         ("windows-lines", MINIMAL.replace('\n', "\r\n")),
         ("empty-sections", format!("server:\nadmin: {{}}\n{MINIMAL}")),
         ("explicit-document", format!("---\n{MINIMAL}...\n")),
-        (
-            "free-ports",
-            format!("listen: [{{address: '127.0.0.1:0'}}, {{address: '127.0.0.1:0'}}]\n{MINIMAL}"),
-        ),
+        ("free-ports", format!("listen: [{{address: '127.0.0.1:0'}}, {{address: '127.0.0.1:0'}}]\n{MINIMAL}")),
         (
             "spill-above-capacity",
-            "models: [{max_num_seqs: 8, spill_threshold: 64, replicas: [{url: 'http://h'}]}]"
-                .into(),
+            "models: [{max_num_seqs: 8, spill_threshold: 64, replicas: [{url: 'http://h'}]}]".into(),
         ),
-        (
-            "no-sources",
-            format!("session: {{sources: [], headers: [X-My-Session]}}\n{MINIMAL}"),
-        ),
-        (
-            "ipv6",
-            "listen: [{address: '[::1]:8080'}]\nmodels: [{replicas: [{url: 'http://[::1]:8101'}]}]"
-                .into(),
-        ),
-        (
-            "anchors",
-            "models: [{replicas: &r [{url: 'http://h:1'}], name: a}, {replicas: *r, name: b}]"
-                .into(),
-        ),
+        ("no-sources", format!("session: {{sources: [], headers: [X-My-Session]}}\n{MINIMAL}")),
+        ("ipv6", "listen: [{address: '[::1]:8080'}]\nmodels: [{replicas: [{url: 'http://[::1]:8101'}]}]".into()),
+        ("anchors", "models: [{replicas: &r [{url: 'http://h:1'}], name: a}, {replicas: *r, name: b}]".into()),
     ];
     for (name, yaml) in sound {
         let path = written(&format!("sound-{name}.yaml"), yaml);
@@ -172,8 +152,7 @@ fn what_stands_before_broken_yaml_is_checked_too() {
         ),
     ];
     for (name, yaml, fault) in broken {
-        let threads =
-            "line 2, column 12: server.threads: expected a whole number from 1 to 256, such as";
+        let threads = "line 2, column 12: server.threads: expected a whole number from 1 to 256, such as";
         let path = written(&format!("broken-{name}.yaml"), yaml);
         let output = check(&path);
         let faults: Vec<&str> = text(&output.stderr).lines().collect();
@@ -192,36 +171,16 @@ fn a_file_that_is_no_configuration_says_why() {
         "# nothing yet\n",
         &["line 2, column 1: models: expected a list of 1 to 256 items, found nothing"],
     );
-    assert_faults(
-        "scalar",
-        "hello",
-        &["line 1, column 1: expected a mapping, found \"hello\""],
-    );
-    assert_faults(
-        "list",
-        "- a",
-        &["line 1, column 3: expected a mapping, found a list"],
-    );
-    assert_faults(
-        "latin-1",
-        b"models:\n  - name: caf\xe9\n",
-        &["line 2, column 14: expected UTF-8 text"],
-    );
-    assert_faults(
-        "bell",
-        "a: 1\nb: \u{7}\n",
-        &["line 2, column 4: expected no control characters, found U+0007"],
-    );
+    assert_faults("scalar", "hello", &["line 1, column 1: expected a mapping, found \"hello\""]);
+    assert_faults("list", "- a", &["line 1, column 3: expected a mapping, found a list"]);
+    assert_faults("latin-1", b"models:\n  - name: caf\xe9\n", &["line 2, column 14: expected UTF-8 text"]);
+    assert_faults("bell", "a: 1\nb: \u{7}\n", &["line 2, column 4: expected no control characters, found U+0007"]);
     assert_faults(
         "two-documents",
         format!("{MINIMAL}---\n{MINIMAL}"),
         &["line 3, column 1: expected one YAML document, found a second one"],
     );
-    assert_faults(
-        "huge",
-        vec![b'#'; (1 << 20) + 1],
-        &["line 1, column 1: expected a file of at most 1 MiB"],
-    );
+    assert_faults("huge", vec![b'#'; (1 << 20) + 1], &["line 1, column 1: expected a file of at most 1 MiB"]);
     let output = check(Path::new("no-such-file.yaml"));
     assert!(text(&output.stderr).starts_with("no-such-file.yaml: cannot be read: "));
     assert_eq!(output.status.code(), Some(1));
@@ -251,11 +210,7 @@ fn cases(table: &str) -> impl Iterator<Item = (&str, Vec<&str>)> {
 fn wrong_values_are_named() {
     let table = include_str!("check/values.txt");
     for (index, (yaml, faults)) in cases(table).enumerate() {
-        assert_faults(
-            &format!("value-{index}"),
-            format!("{yaml}\n{MINIMAL}"),
-            &faults,
-        );
+        assert_faults(&format!("value-{index}"), format!("{yaml}\n{MINIMAL}"), &faults);
     }
 }
 
@@ -280,24 +235,18 @@ fn models_must_be_told_apart() {
     assert_faults(
         "number-as-name",
         format!("models:\n- name: 1.10\n  {replicas}\n"),
-        &[
-            "line 2, column 9: models[0].name: expected text of 1 to 256 characters in quotes, found 1.1",
-        ],
+        &["line 2, column 9: models[0].name: expected text of 1 to 256 characters in quotes, found 1.1"],
     );
     assert_faults(
         "control-in-name",
         format!("models:\n- name: \"a\\tb\"\n  {replicas}\n"),
-        &[
-            "line 2, column 9: models[0].name: expected text of 1 to 256 characters, found \"a\\tb\"",
-        ],
+        &["line 2, column 9: models[0].name: expected text of 1 to 256 characters, found \"a\\tb\""],
     );
     assert_faults(
         "too-many-replicas",
         "models:\n- replicas:\n  - {url: 'http://a', data_parallel_size: 1024}\n  - {url: 'http://b', data_parallel_size: 1024}\n  \
          - {url: 'http://c', data_parallel_size: 1024}\n  - {url: 'http://d', data_parallel_size: 1024}\n  - {url: 'http://e'}\n",
-        &[
-            "line 3, column 6: models[0].replicas: expected at most 4096 replicas, ranks counted, found 4097",
-        ],
+        &["line 3, column 6: models[0].replicas: expected at most 4096 replicas, ranks counted, found 4097"],
     );
 }
 
@@ -314,33 +263,17 @@ fn secrets_are_checked_and_never_shown() {
     }
     let yaml = "models: [{replicas: [{url: 'http://h', api_key: {file: sound.key}}]}]\nadmin: {token: {env: HOMING_TEST_TOKEN}}\n";
     let path = written("secrets.yaml", yaml);
-    let output = homing(&["check"])
-        .arg(&path)
-        .env("HOMING_TEST_TOKEN", "t")
-        .output()
-        .expect("homing starts");
+    let output = homing(&["check"]).arg(&path).env("HOMING_TEST_TOKEN", "t").output().expect("homing starts");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 
 #[test]
 fn serve_says_in_one_line_what_is_wrong_with_its_file() {
     let path = written("serve.yaml", "server: {threads: 0}\n");
-    let output = homing(&["serve", "--config"])
-        .arg(&path)
-        .output()
-        .expect("homing starts");
+    let output = homing(&["serve", "--config"]).arg(&path).output().expect("homing starts");
     let error = text(&output.stderr);
-    assert!(
-        error.starts_with(&format!(
-            "homing: {}: line 1, column 1: models: expected ",
-            path.display()
-        )),
-        "{error}"
-    );
-    assert!(
-        error.contains("; line 1, column 19: server.threads: expected "),
-        "{error}"
-    );
+    assert!(error.starts_with(&format!("homing: {}: line 1, column 1: models: expected ", path.display())), "{error}");
+    assert!(error.contains("; line 1, column 19: server.threads: expected "), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
     assert_eq!(output.status.code(), Some(1));
 }

@@ -1,8 +1,7 @@
 //! What a file that checks means, what a reload may change, and that no text at all breaks the reader.
 
 use homing::config::{
-    AccessLog, Agents, Bounds, ClientCredentials, Config, EngineUrl, Faults, Quantity,
-    SpillThreshold, settings,
+    AccessLog, Agents, Bounds, ClientCredentials, Config, EngineUrl, Faults, Quantity, SpillThreshold, settings,
 };
 use homing::request::source::KeySource;
 use proptest::prelude::*;
@@ -70,18 +69,12 @@ models:
     assert!(!config.server.response_headers);
     assert_eq!(config.server.client_credentials, ClientCredentials::Drop);
     let limits = &config.server.limits;
-    assert_eq!(
-        (limits.body_bytes, limits.buffered_bytes),
-        (1 << 29, 1 << 30)
-    );
+    assert_eq!((limits.body_bytes, limits.buffered_bytes), (1 << 29, 1 << 30));
     assert_eq!(limits.header_read, Duration::from_millis(500));
     assert_eq!(limits.body_read, Duration::from_secs(120));
     assert_eq!(limits.connections, 7);
     assert_eq!(config.session.headers, ["x-session"]);
-    assert_eq!(
-        config.session.sources,
-        [KeySource::Opening, KeySource::BodyUser]
-    );
+    assert_eq!(config.session.sources, [KeySource::Opening, KeySource::BodyUser]);
     assert_eq!(config.session.agents, Agents::Together);
     assert_eq!(config.scrape.timeout, Duration::from_millis(250));
     assert_eq!(config.scrape.max_bytes, 1024);
@@ -129,11 +122,7 @@ fn a_secret_comes_from_beside_the_file_and_hides() {
     fs::create_dir_all(&folder).expect("the folder for tests can be written");
     fs::write(folder.join("key"), " sk-hidden\r\n\n").expect("the same");
     let file = folder.join("homing.yaml");
-    fs::write(
-        &file,
-        "models: [{replicas: [{url: 'http://h', api_key: {file: key}}]}]",
-    )
-    .expect("the same");
+    fs::write(&file, "models: [{replicas: [{url: 'http://h', api_key: {file: key}}]}]").expect("the same");
     let config = Config::load(&file).expect("the file is sound");
     let key = config.models[0].replicas[0].api_key.as_ref();
     assert_eq!(key.map(|key| key.expose()), Some("sk-hidden"));
@@ -158,10 +147,7 @@ admin: {address: '127.0.0.1:9091'}
 server: {threads: 3}
 models: [{replicas: [{url: 'http://h:1'}]}]",
     );
-    assert_eq!(
-        running.needs_restart(&bound),
-        ["listen", "admin.address", "server.threads"]
-    );
+    assert_eq!(running.needs_restart(&bound), ["listen", "admin.address", "server.threads"]);
 }
 
 /// The row of the table in docs/configuring.md: setting, default, range.
@@ -192,15 +178,9 @@ fn the_document_states_defaults_and_ranges() {
     assert_documented("scrape.max_size", settings::SCRAPE_SIZE);
     assert_documented("models[].idle_forget", settings::IDLE_FORGET);
     assert_documented("models[].conversations_max", settings::CONVERSATIONS);
-    assert_documented(
-        "models[].replicas[].data_parallel_size",
-        settings::DATA_PARALLEL_SIZE,
-    );
+    assert_documented("models[].replicas[].data_parallel_size", settings::DATA_PARALLEL_SIZE);
     assert_eq!(row("server.threads").1, settings::threads().to_string());
-    assert_eq!(
-        row("models[].max_num_seqs").1,
-        settings::MAX_NUM_SEQS.to_string()
-    );
+    assert_eq!(row("models[].max_num_seqs").1, settings::MAX_NUM_SEQS.to_string());
     let spill = format!("auto, or {}", settings::SPILL_THRESHOLD);
     assert_eq!(row("models[].spill_threshold").1, spill);
 }
@@ -217,10 +197,7 @@ fn every_setting_stands_in_the_document_and_the_reference() {
         ("session.", "session: {x: 1}".into()),
         ("scrape.", "scrape: {x: 1}".into()),
         ("models[].", "models: [{x: 1}]".into()),
-        (
-            "models[].replicas[].",
-            "models: [{replicas: [{x: 1}]}]".into(),
-        ),
+        ("models[].replicas[].", "models: [{replicas: [{x: 1}]}]".into()),
     ];
     for (prefix, yaml) in sections {
         let faults = parse(&yaml).expect_err("x is no setting");
@@ -232,10 +209,7 @@ fn every_setting_stands_in_the_document_and_the_reference() {
             let setting = format!("{prefix}{name}");
             let documented = DOCUMENT.contains(&format!("| `{setting}"));
             assert!(documented, "docs/configuring.md has no row for {setting}");
-            assert!(
-                REFERENCE.contains(&format!("{name}:")),
-                "conf/homing.yaml lacks {setting}"
-            );
+            assert!(REFERENCE.contains(&format!("{name}:")), "conf/homing.yaml lacks {setting}");
         }
     }
 }
@@ -255,11 +229,7 @@ fn damaged_reference() -> impl Strategy<Value = String> {
         let start = start.index(characters.len());
         let end = (start + length).min(characters.len());
         let (before, after) = (&characters[..start], &characters[end..]);
-        before
-            .iter()
-            .chain(&piece.chars().collect::<Vec<_>>())
-            .chain(after)
-            .collect()
+        before.iter().chain(&piece.chars().collect::<Vec<_>>()).chain(after).collect()
     })
 }
 
@@ -267,16 +237,10 @@ fn assert_answered(text: &str) {
     if let Err(faults) = parse(text) {
         assert_ne!(faults.iter().count(), 0);
         // A fault at the end of the text stands on the line after the last.
-        let lines = text
-            .split(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'])
-            .count()
-            + 1;
+        let lines = text.split(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']).count() + 1;
         for fault in faults.iter() {
             let at = fault.at.expect("text was read, so there is a place");
-            assert!(
-                (1..=lines).contains(&at.line) && at.column >= 1,
-                "{fault}\n{text:?}"
-            );
+            assert!((1..=lines).contains(&at.line) && at.column >= 1, "{fault}\n{text:?}");
             assert!(!fault.message.contains(char::is_control), "{fault:?}");
         }
     }

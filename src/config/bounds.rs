@@ -54,13 +54,7 @@ impl Bytes {
     }
 }
 
-const SIZES: &[(&str, u64)] = &[
-    ("TiB", 1 << 40),
-    ("GiB", 1 << 30),
-    ("MiB", 1 << 20),
-    ("KiB", 1 << 10),
-    ("B", 1),
-];
+const SIZES: &[(&str, u64)] = &[("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
 /// In milliseconds.
 const TIMES: &[(&str, u64)] = &[("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1)];
@@ -135,9 +129,7 @@ fn in_unit(digits: &str, unit: &str, units: &[(&str, u64)]) -> Option<u64> {
 }
 
 fn largest_unit(value: u64, units: &[(&str, u64)]) -> String {
-    let fits = units
-        .iter()
-        .find(|(_, factor)| value >= *factor && value.is_multiple_of(*factor));
+    let fits = units.iter().find(|(_, factor)| value >= *factor && value.is_multiple_of(*factor));
     match fits {
         Some((name, factor)) => format!("{} {name}", value / factor),
         None => value.to_string(),

@@ -2,8 +2,8 @@
 
 use super::place::{Place, Section};
 use super::{
-    AccessLog, Admin, Agents, ClientCredentials, Config, Engine, EngineUrl, Limits, Listen, Model,
-    Scrape, Secret, Server, SessionRules, SpillThreshold, settings,
+    AccessLog, Admin, Agents, ClientCredentials, Config, Engine, EngineUrl, Limits, Listen, Model, Scrape, Secret,
+    Server, SessionRules, SpillThreshold, settings,
 };
 use crate::request::source::KeySource;
 use http::HeaderName;
@@ -110,18 +110,12 @@ fn session(place: &Place) -> SessionRules {
             let mut seen = Vec::new();
             place.list(0..=settings::SESSION_HEADERS_MAX, |item| {
                 let header = |text: &str| HeaderName::from_bytes(text.as_bytes()).ok();
-                once(
-                    &item,
-                    &mut seen,
-                    item.value("the name of a header", header)?,
-                )
+                once(&item, &mut seen, item.value("the name of a header", header)?)
             })
         }),
         sources: s.get("sources", settings::SOURCES.into(), |place| {
             let mut seen = Vec::new();
-            place.list(0..=settings::SOURCES_MAX, |item| {
-                once(&item, &mut seen, item.choice::<KeySource>()?)
-            })
+            place.list(0..=settings::SOURCES_MAX, |item| once(&item, &mut seen, item.choice::<KeySource>()?))
         }),
         agents: s.get("agents", Agents::Separate, Place::choice),
     })
@@ -143,9 +137,7 @@ fn models(place: &Place, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Mode
             name: model_name(s, alone, &mut names),
             affinity: s.get("affinity", true, Place::switch),
             spill_threshold: s.get("spill_threshold", SpillThreshold::Auto, spill_threshold),
-            max_num_seqs: s.get("max_num_seqs", None, |place| {
-                place.within(&settings::MAX_NUM_SEQS).map(Some)
-            }),
+            max_num_seqs: s.get("max_num_seqs", None, |place| place.within(&settings::MAX_NUM_SEQS).map(Some)),
             idle_forget: s.within("idle_forget", &settings::IDLE_FORGET),
             conversations_max: s.within("conversations_max", &settings::CONVERSATIONS),
             replicas: engines(&s.place("replicas"), bound, folder).unwrap_or_default(),
@@ -160,21 +152,16 @@ fn model_name(s: &mut Section, alone: bool, names: &mut Vec<String>) -> Option<S
             once(&place, names, name.to_owned())
         }
         None if alone => None,
-        None => s
-            .place("name")
-            .expected("a name, since there are several models"),
+        None => s.place("name").expected("a name, since there are several models"),
     }
 }
 
 fn spill_threshold(place: &Place) -> Option<SpillThreshold> {
     let bounds = settings::SPILL_THRESHOLD;
-    place.value(
-        format!("auto or a whole number from {bounds}"),
-        |text| match text {
-            "auto" => Some(SpillThreshold::Auto),
-            number => bounds.read(number).map(SpillThreshold::Set),
-        },
-    )
+    place.value(format!("auto or a whole number from {bounds}"), |text| match text {
+        "auto" => Some(SpillThreshold::Auto),
+        number => bounds.read(number).map(SpillThreshold::Set),
+    })
 }
 
 fn engines(place: &Place, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Engine>> {
@@ -184,17 +171,10 @@ fn engines(place: &Place, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Eng
             let url = engine_url(&s.place("url"), &mut urls, bound);
             let data_parallel_size = s.within("data_parallel_size", &settings::DATA_PARALLEL_SIZE);
             let api_key = s.given("api_key").and_then(|place| secret(&place, folder));
-            Some(Engine {
-                url: url?,
-                data_parallel_size,
-                api_key,
-            })
+            Some(Engine { url: url?, data_parallel_size, api_key })
         })
     })?;
-    let replicas: usize = engines
-        .iter()
-        .map(|engine| engine.data_parallel_size as usize)
-        .sum();
+    let replicas: usize = engines.iter().map(|engine| engine.data_parallel_size as usize).sum();
     let most = settings::REPLICAS_MAX;
     if replicas > most {
         return place.expected_but(format!("at most {most} replicas, ranks counted"), replicas);

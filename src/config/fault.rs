@@ -16,10 +16,7 @@ impl Position {
     /// The place that comes after `before`, which is the text from the start of the file.
     pub(super) fn after(before: &str) -> Position {
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        Position {
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
-        }
+        Position { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
     }
 }
 
@@ -57,17 +54,11 @@ pub struct Faults {
 impl Faults {
     pub(super) fn new(path: &Path, mut faults: Vec<Fault>) -> Faults {
         faults.sort_by_key(|fault| fault.at);
-        Faults {
-            path: path.to_owned(),
-            faults,
-        }
+        Faults { path: path.to_owned(), faults }
     }
 
     pub(super) fn one(path: &Path, at: Option<Position>, message: impl Into<String>) -> Faults {
-        let fault = Fault {
-            at,
-            message: message.into(),
-        };
+        let fault = Fault { at, message: message.into() };
         Faults::new(path, vec![fault])
     }
 

@@ -197,11 +197,7 @@ impl Config {
         let root = place::Place::root(&tree, broken.is_some(), &faults);
         let config = check::config(&root, folder);
         let faults: Vec<Fault> = faults.into_inner().into_iter().chain(broken).collect();
-        if faults.is_empty() {
-            Ok(config)
-        } else {
-            Err(Faults::new(path, faults))
-        }
+        if faults.is_empty() { Ok(config) } else { Err(Faults::new(path, faults)) }
     }
 
     /// The settings in which `new` differs and which this process cannot change while it runs: sockets are bound and
@@ -223,8 +219,6 @@ impl Config {
     /// Replicas of all models; each rank of an engine is one.
     pub fn replicas(&self) -> usize {
         let engines = self.models.iter().flat_map(|model| &model.replicas);
-        engines
-            .map(|engine| engine.data_parallel_size as usize)
-            .sum()
+        engines.map(|engine| engine.data_parallel_size as usize).sum()
     }
 }

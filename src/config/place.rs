@@ -40,10 +40,7 @@ impl<'f> Place<'f> {
     }
 
     pub fn hidden(self) -> Place<'f> {
-        Place {
-            hidden: true,
-            ..self
-        }
+        Place { hidden: true, ..self }
     }
 
     pub fn is_given(&self) -> bool {
@@ -64,10 +61,9 @@ impl<'f> Place<'f> {
             "" => String::new(),
             path => format!("{path}: "),
         };
-        self.faults.borrow_mut().push(Fault {
-            at: Some(self.at),
-            message: format!("{subject}expected {what}, found {found}"),
-        });
+        self.faults
+            .borrow_mut()
+            .push(Fault { at: Some(self.at), message: format!("{subject}expected {what}, found {found}") });
         None
     }
 
@@ -101,19 +97,11 @@ impl<'f> Place<'f> {
             return self.expected(format!("{what} in quotes"));
         }
         let fits = (1..=max).contains(&scalar.text.chars().count());
-        if fits && !scalar.text.contains(char::is_control) {
-            Some(&scalar.text)
-        } else {
-            self.expected(what)
-        }
+        if fits && !scalar.text.contains(char::is_control) { Some(&scalar.text) } else { self.expected(what) }
     }
 
     /// What `read` makes of the scalar here.
-    pub fn value<T>(
-        &self,
-        what: impl Display,
-        read: impl FnOnce(&'f str) -> Option<T>,
-    ) -> Option<T> {
+    pub fn value<T>(&self, what: impl Display, read: impl FnOnce(&'f str) -> Option<T>) -> Option<T> {
         let scalar = self.scalar(&what)?;
         read(&scalar.text).or_else(|| self.expected(&what))
     }
@@ -125,12 +113,10 @@ impl<'f> Place<'f> {
     }
 
     pub fn switch(&self) -> Option<bool> {
-        self.value("on or off", |text| {
-            match text.to_ascii_lowercase().as_str() {
-                "on" | "true" | "yes" => Some(true),
-                "off" | "false" | "no" => Some(false),
-                _ => None,
-            }
+        self.value("on or off", |text| match text.to_ascii_lowercase().as_str() {
+            "on" | "true" | "yes" => Some(true),
+            "off" | "false" | "no" => Some(false),
+            _ => None,
         })
     }
 
@@ -146,9 +132,7 @@ impl<'f> Place<'f> {
             // serde's words are: unknown variant `x`, expected one of `a`, `b`
             Err(error) => {
                 let words = error.to_string();
-                let names = words
-                    .rsplit_once(", expected ")
-                    .map_or("", |(_, names)| names);
+                let names = words.rsplit_once(", expected ").map_or("", |(_, names)| names);
                 self.expected(names)
             }
         }
@@ -163,11 +147,7 @@ impl<'f> Place<'f> {
     }
 
     /// Every item of the list here that can be read.
-    pub fn list<T>(
-        &self,
-        lengths: RangeInclusive<usize>,
-        read: impl FnMut(Place<'f>) -> Option<T>,
-    ) -> Option<Vec<T>> {
+    pub fn list<T>(&self, lengths: RangeInclusive<usize>, read: impl FnMut(Place<'f>) -> Option<T>) -> Option<Vec<T>> {
         let what = format!("a list of {} to {} items", lengths.start(), lengths.end());
         let Node::List(items) = self.node else {
             return self.expected(what);
@@ -195,11 +175,7 @@ impl<'f> Place<'f> {
         if !is_section {
             self.expected::<()>("a mapping");
         }
-        let mut section = Section {
-            place: self,
-            lenient: self.lenient || !is_section,
-            known: Vec::new(),
-        };
+        let mut section = Section { place: self, lenient: self.lenient || !is_section, known: Vec::new() };
         let value = read(&mut section);
         section.refuse_unknown();
         value
@@ -246,12 +222,7 @@ impl<'f> Section<'_, 'f> {
     }
 
     /// What `read` makes of the setting called `name`, or `default` where it is not there.
-    pub fn get<T>(
-        &mut self,
-        name: &'static str,
-        default: T,
-        read: impl FnOnce(&Place<'f>) -> Option<T>,
-    ) -> T {
+    pub fn get<T>(&mut self, name: &'static str, default: T, read: impl FnOnce(&Place<'f>) -> Option<T>) -> T {
         match self.given(name) {
             Some(place) => read(&place).unwrap_or(default),
             None => default,
@@ -280,10 +251,7 @@ impl<'f> Section<'_, 'f> {
     fn refuse_unknown(&self) {
         for (index, (key, _)) in self.entries().iter().enumerate() {
             let name = named(key);
-            let place = Place {
-                at: key.at().unwrap_or(self.place.at),
-                ..self.place.clone()
-            };
+            let place = Place { at: key.at().unwrap_or(self.place.at), ..self.place.clone() };
             if !self.known.contains(&name) {
                 let what = format!("one of {}", self.known.join(", "));
                 let found = match place.hidden {
@@ -291,10 +259,7 @@ impl<'f> Section<'_, 'f> {
                     false => quoted(name),
                 };
                 place.expected_but::<()>(what, found);
-            } else if self.entries()[..index]
-                .iter()
-                .any(|(key, _)| named(key) == name)
-            {
+            } else if self.entries()[..index].iter().any(|(key, _)| named(key) == name) {
                 place.expected_but::<()>(format!("{name} once"), "it again");
             }
         }

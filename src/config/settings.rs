@@ -14,48 +14,23 @@ pub const ADMIN_ADDRESS: SocketAddr = SocketAddr::new(LOOPBACK, 9090);
 /// The default is the number of the machine's cores.
 pub fn threads() -> Bounds<usize> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Bounds {
-        default: cores.clamp(1, 256),
-        min: 1,
-        max: 256,
-    }
+    Bounds { default: cores.clamp(1, 256), min: 1, max: 256 }
 }
 
-pub const GRACE: Bounds<Duration> = Bounds {
-    default: Duration::from_mins(10),
-    min: Duration::ZERO,
-    max: Duration::from_hours(24),
-};
+pub const GRACE: Bounds<Duration> =
+    Bounds { default: Duration::from_mins(10), min: Duration::ZERO, max: Duration::from_hours(24) };
 
-pub const BODY: Bounds<Bytes> = Bounds {
-    default: Bytes::mib(64),
-    min: Bytes::kib(1),
-    max: Bytes::gib(1),
-};
+pub const BODY: Bounds<Bytes> = Bounds { default: Bytes::mib(64), min: Bytes::kib(1), max: Bytes::gib(1) };
 
-pub const BUFFERED: Bounds<Bytes> = Bounds {
-    default: Bytes::mib(512),
-    min: Bytes::mib(1),
-    max: Bytes::gib(1024),
-};
+pub const BUFFERED: Bounds<Bytes> = Bounds { default: Bytes::mib(512), min: Bytes::mib(1), max: Bytes::gib(1024) };
 
-pub const HEADER_READ: Bounds<Duration> = Bounds {
-    default: Duration::from_secs(10),
-    min: Duration::from_millis(100),
-    max: Duration::from_mins(5),
-};
+pub const HEADER_READ: Bounds<Duration> =
+    Bounds { default: Duration::from_secs(10), min: Duration::from_millis(100), max: Duration::from_mins(5) };
 
-pub const BODY_READ: Bounds<Duration> = Bounds {
-    default: Duration::from_secs(60),
-    min: Duration::from_millis(100),
-    max: Duration::from_hours(1),
-};
+pub const BODY_READ: Bounds<Duration> =
+    Bounds { default: Duration::from_secs(60), min: Duration::from_millis(100), max: Duration::from_hours(1) };
 
-pub const CONNECTIONS: Bounds<usize> = Bounds {
-    default: 16_384,
-    min: 1,
-    max: 1_000_000,
-};
+pub const CONNECTIONS: Bounds<usize> = Bounds { default: 16_384, min: 1, max: 1_000_000 };
 
 pub const SESSION_HEADERS_MAX: usize = 16;
 
@@ -71,64 +46,35 @@ pub const SOURCES: [KeySource; 8] = [
     KeySource::Opening,
 ];
 
-pub const SCRAPE_INTERVAL: Bounds<Duration> = Bounds {
-    default: Duration::from_secs(5),
-    min: Duration::from_millis(100),
-    max: Duration::from_mins(5),
-};
+pub const SCRAPE_INTERVAL: Bounds<Duration> =
+    Bounds { default: Duration::from_secs(5), min: Duration::from_millis(100), max: Duration::from_mins(5) };
 
-pub const SCRAPE_TIMEOUT: Bounds<Duration> = Bounds {
-    default: Duration::from_secs(2),
-    min: Duration::from_millis(10),
-    max: Duration::from_mins(1),
-};
+pub const SCRAPE_TIMEOUT: Bounds<Duration> =
+    Bounds { default: Duration::from_secs(2), min: Duration::from_millis(10), max: Duration::from_mins(1) };
 
-pub const SCRAPE_SIZE: Bounds<Bytes> = Bounds {
-    default: Bytes::mib(8),
-    min: Bytes::kib(1),
-    max: Bytes::mib(256),
-};
+pub const SCRAPE_SIZE: Bounds<Bytes> = Bounds { default: Bytes::mib(8), min: Bytes::kib(1), max: Bytes::mib(256) };
 
 pub const MODELS_MAX: usize = 256;
 /// In characters.
 pub const MODEL_NAME_MAX: usize = 256;
 
 /// The default is what vLLM uses when nothing is set, and what is assumed when nothing is known.
-pub const MAX_NUM_SEQS: Bounds<u32> = Bounds {
-    default: 256,
-    min: 1,
-    max: 65_536,
-};
+pub const MAX_NUM_SEQS: Bounds<u32> = Bounds { default: 256, min: 1, max: 65_536 };
 
 /// Only the range holds: the default follows from `max_num_seqs`.
-pub const SPILL_THRESHOLD: Bounds<u32> = Bounds {
-    default: MAX_NUM_SEQS.default / 4,
-    min: 1,
-    max: 65_536,
-};
+pub const SPILL_THRESHOLD: Bounds<u32> = Bounds { default: MAX_NUM_SEQS.default / 4, min: 1, max: 65_536 };
 
-pub const IDLE_FORGET: Bounds<Duration> = Bounds {
-    default: Duration::from_mins(30),
-    min: Duration::from_secs(1),
-    max: Duration::from_hours(24),
-};
+pub const IDLE_FORGET: Bounds<Duration> =
+    Bounds { default: Duration::from_mins(30), min: Duration::from_secs(1), max: Duration::from_hours(24) };
 
-pub const CONVERSATIONS: Bounds<usize> = Bounds {
-    default: 8192,
-    min: 1,
-    max: 1_000_000,
-};
+pub const CONVERSATIONS: Bounds<usize> = Bounds { default: 8192, min: 1, max: 1_000_000 };
 
 /// Entries in the list of one model.
 pub const ENGINES_MAX: usize = 1024;
 /// Replicas of one model: each rank of each engine is one.
 pub const REPLICAS_MAX: usize = 4096;
 
-pub const DATA_PARALLEL_SIZE: Bounds<u32> = Bounds {
-    default: 1,
-    min: 1,
-    max: 1024,
-};
+pub const DATA_PARALLEL_SIZE: Bounds<u32> = Bounds { default: 1, min: 1, max: 1024 };
 
 /// How many sources there are.
 pub const SOURCES_MAX: usize = SOURCES.len() + 2;

@@ -75,19 +75,10 @@ fn fill(place: &mut Node, document: Deserializer) -> Result<(), Fault> {
     let left = Cell::new(VALUES_MAX);
     let slot = Slot { place, left: &left };
     slot.deserialize(document).map_err(|error| {
-        let at = error.location().map_or(Position::START, |at| Position {
-            line: at.line(),
-            column: at.column(),
-        });
+        let at = error.location().map_or(Position::START, |at| Position { line: at.line(), column: at.column() });
         let told = format!(" at line {} column {}", at.line, at.column);
         let problem = error.to_string().replacen(&told, "", 1);
-        Fault {
-            at: Some(at),
-            message: format!(
-                "expected valid YAML: {}",
-                problem.replace(char::is_control, " ")
-            ),
-        }
+        Fault { at: Some(at), message: format!("expected valid YAML: {}", problem.replace(char::is_control, " ")) }
     })
 }
 
@@ -101,10 +92,7 @@ fn forbidden_character(text: &str) -> Option<Fault> {
     let (index, c) = text.char_indices().find(|&found| !allowed(found))?;
     Some(Fault {
         at: Some(Position::after(&text[..index])),
-        message: format!(
-            "expected no control characters, found U+{:04X}",
-            u32::from(c)
-        ),
+        message: format!("expected no control characters, found U+{:04X}", u32::from(c)),
     })
 }
 
@@ -134,10 +122,7 @@ impl<'de> DeserializeSeed<'de> for Slot<'_> {
             return Err(D::Error::custom(message));
         };
         self.left.set(left);
-        let visitor = Reader {
-            place: self.place,
-            left: self.left,
-        };
+        let visitor = Reader { place: self.place, left: self.left };
         match (deserializer.deserialize_any(visitor), self.place) {
             (Err(error), Node::Scalar(scalar)) => {
                 scalar.at = place_named_in(&error.to_string());
@@ -153,10 +138,7 @@ fn place_named_in(error: &str) -> Position {
     let place = || {
         let (_, place) = error.rsplit_once(" at line ")?;
         let (line, column) = place.split_once(" column ")?;
-        Some(Position {
-            line: line.parse().ok()?,
-            column: column.parse().ok()?,
-        })
+        Some(Position { line: line.parse().ok()?, column: column.parse().ok()? })
     };
     place().unwrap_or(Position::START)
 }
@@ -168,11 +150,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn put<E: serde::de::Error>(self, text: impl ToString, kind: Kind) -> Result<(), E> {
-        *self.place = Node::Scalar(Scalar {
-            text: text.to_string(),
-            kind,
-            at: Position::START,
-        });
+        *self.place = Node::Scalar(Scalar { text: text.to_string(), kind, at: Position::START });
         Err(E::custom("asking for the place"))
     }
 }
@@ -239,11 +217,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
     }
 }
 
-fn read_items<'de, A: SeqAccess<'de>>(
-    list: &mut A,
-    items: &mut Vec<Node>,
-    left: &Cell<usize>,
-) -> Result<(), A::Error> {
+fn read_items<'de, A: SeqAccess<'de>>(list: &mut A, items: &mut Vec<Node>, left: &Cell<usize>) -> Result<(), A::Error> {
     loop {
         let mut item = Node::Missing;
         let place = &mut item;

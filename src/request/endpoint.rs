@@ -87,11 +87,7 @@ impl Endpoint {
     pub fn counted(&self) -> bool {
         !matches!(
             self.kind,
-            Kind::CountTokens
-                | Kind::Tokenize
-                | Kind::Detokenize
-                | Kind::Render
-                | Kind::StoredResponse
+            Kind::CountTokens | Kind::Tokenize | Kind::Detokenize | Kind::Render | Kind::StoredResponse
         )
     }
 
@@ -131,12 +127,7 @@ const READ: &[Method] = &[Method::GET, Method::HEAD];
 pub fn route(method: &Method, path: &str) -> Route {
     if let Some(kind) = posted(path) {
         let dialect = dialect_of(path);
-        return allowed(
-            method,
-            POST,
-            "POST",
-            Route::Engine(Endpoint { kind, dialect }),
-        );
+        return allowed(method, POST, "POST", Route::Engine(Endpoint { kind, dialect }));
     }
     if let Some(local) = local(path) {
         return match local {
@@ -147,25 +138,13 @@ pub fn route(method: &Method, path: &str) -> Route {
     }
     if let Some((_, action)) = stored_response(path) {
         let kind = Kind::StoredResponse;
-        let engine = Route::Engine(Endpoint {
-            kind,
-            dialect: Dialect::OpenAi,
-        });
+        let engine = Route::Engine(Endpoint { kind, dialect: Dialect::OpenAi });
         return match action {
             Some(_) => allowed(method, POST, "POST", engine),
-            None => allowed(
-                method,
-                &[Method::GET, Method::DELETE],
-                "GET, DELETE",
-                engine,
-            ),
+            None => allowed(method, &[Method::GET, Method::DELETE], "GET, DELETE", engine),
         };
     }
-    if is_closed(path) {
-        Route::Closed
-    } else {
-        Route::Unknown
-    }
+    if is_closed(path) { Route::Closed } else { Route::Unknown }
 }
 
 /// The dialect that a path speaks, known or not.
@@ -182,11 +161,7 @@ pub fn response_id(path: &str) -> Option<&str> {
 }
 
 fn allowed(method: &Method, methods: &[Method], allow: &'static str, route: Route) -> Route {
-    if methods.contains(method) {
-        route
-    } else {
-        Route::WrongMethod { allow }
-    }
+    if methods.contains(method) { route } else { Route::WrongMethod { allow } }
 }
 
 fn posted(path: &str) -> Option<Kind> {
@@ -212,12 +187,18 @@ fn known(path: &str) -> Option<Kind> {
         "/classify" => Kind::Classify,
         "/score" | "/v1/score" => Kind::Score,
         "/rerank" | "/v1/rerank" | "/v2/rerank" => Kind::Rerank,
-        "/v1/audio/transcriptions" | "/v1/audio/translations" => Kind::Audio,
         "/tokenize" => Kind::Tokenize,
         "/detokenize" => Kind::Detokenize,
         "/invocations" => Kind::Invocations,
+        _ if is_audio(path) => Kind::Audio,
         _ => return None,
     })
+}
+
+/// `/v1/audio/*`, of which new ones come with new models.
+fn is_audio(path: &str) -> bool {
+    let name = path.strip_prefix("/v1/audio/").unwrap_or_default();
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
 
 fn local(path: &str) -> Option<Local> {
@@ -238,9 +219,7 @@ fn stored_response(path: &str) -> Option<(&str, Option<&str>)> {
         Some(id) => (id, Some("cancel")),
         None => (rest, None),
     };
-    let plain = id
-        .bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+    let plain = id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
     (plain && (1..=128).contains(&id.len())).then_some((id, action))
 }
 
@@ -253,11 +232,18 @@ fn is_closed(path: &str) -> bool {
         "/scale_elastic_ep" | "/is_scaling_elastic_ep" | "/abort_requests" => true,
         "/server_info" | "/load" | "/metrics" | "/docs" | "/redoc" | "/openapi.json" => true,
         _ => {
-            let reset = path
-                .strip_prefix("/reset_")
-                .and_then(|rest| rest.strip_suffix("_cache"));
+            let reset = path.strip_prefix("/reset_").and_then(|rest| rest.strip_suffix("_cache"));
             reset.is_some_and(|cache| !cache.is_empty() && !cache.contains('/'))
                 || path.starts_with("/fault_tolerance/")
         }
+    }
+}
+
+/// A path as a log may show it: without the id of a stored response.
+pub fn shown(path: &str) -> &str {
+    match stored_response(path) {
+        Some((_, None)) => "/v1/responses/{id}",
+        Some((_, Some(_))) => "/v1/responses/{id}/cancel",
+        None => path,
     }
 }

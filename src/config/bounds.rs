@@ -27,7 +27,7 @@ impl<T: Quantity> fmt::Display for Bounds<T> {
 
 /// Something that is counted or measured, as it is written in the file.
 pub trait Quantity: Copy + PartialOrd {
-    /// What it is, with an example.
+    /// What it is, in words.
     const WHAT: &'static str;
 
     fn read(text: &str) -> Option<Self>;
@@ -60,7 +60,7 @@ const SIZES: &[(&str, u64)] = &[("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 <<
 const TIMES: &[(&str, u64)] = &[("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1)];
 
 impl Quantity for Bytes {
-    const WHAT: &'static str = "a size such as 64 MiB";
+    const WHAT: &'static str = "a size";
 
     fn read(text: &str) -> Option<Bytes> {
         match split(text) {
@@ -75,7 +75,7 @@ impl Quantity for Bytes {
 }
 
 impl Quantity for Duration {
-    const WHAT: &'static str = "a duration such as 10 s";
+    const WHAT: &'static str = "a duration";
 
     fn read(text: &str) -> Option<Duration> {
         match split(text) {

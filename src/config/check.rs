@@ -14,8 +14,7 @@ use std::path::Path;
 pub(super) fn config(root: &Place, folder: &Path) -> Config {
     root.section(|s| {
         let mut bound = Vec::new();
-        let default = vec![Listen { address: settings::LISTEN_ADDRESS }];
-        let listen = s.get("listen", default, |place| listen(place, &mut bound));
+        let listen = listen(&s.place("listen"), &mut bound).unwrap_or_default();
         let admin = admin(&s.place("admin"), &mut bound, folder);
         Config {
             listen,
@@ -29,6 +28,11 @@ pub(super) fn config(root: &Place, folder: &Path) -> Config {
 }
 
 fn listen(place: &Place, bound: &mut Vec<SocketAddr>) -> Option<Vec<Listen>> {
+    if !place.is_given() {
+        let address = settings::LISTEN_ADDRESS;
+        bound.push(address);
+        return Some(vec![Listen { address }]);
+    }
     place.list(1..=settings::LISTEN_ADDRESSES_MAX, |item| {
         item.section(|s| {
             let place = s.place("address");
@@ -42,16 +46,21 @@ fn listen(place: &Place, bound: &mut Vec<SocketAddr>) -> Option<Vec<Listen>> {
 fn admin(place: &Place, bound: &mut Vec<SocketAddr>, folder: &Path) -> Admin {
     place.section(|s| {
         let place = s.place("address");
-        let address = match s.given("address") {
-            Some(place) => socket_address(&place).unwrap_or(settings::ADMIN_ADDRESS),
-            None => settings::ADMIN_ADDRESS,
+        let address = match place.is_given() {
+            true => socket_address(&place),
+            false => Some(settings::ADMIN_ADDRESS),
         };
-        bind(&place, address, bound);
-        let token = s.given("token");
-        if token.is_none() && !address.ip().is_loopback() {
-            place.expected::<()>("a loopback address where admin.token is not set");
+        let token = s.place("token");
+        if let Some(address) = address {
+            bind(&place, address, bound);
+            if !address.ip().is_loopback() && !token.is_given() {
+                token.expected::<()>(format!("a token, since others can reach {address}"));
+            }
         }
-        Admin { address, token: token.and_then(|place| secret(&place, folder)) }
+        Admin {
+            address: address.unwrap_or(settings::ADMIN_ADDRESS),
+            token: token.is_given().then(|| secret(&token, folder)).flatten(),
+        }
     })
 }
 
@@ -165,10 +174,10 @@ fn engines(place: &Place, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Eng
             Some(Engine { url: url?, data_parallel_size, api_key })
         })
     })?;
-    let ranks = engines.iter().map(|engine| engine.data_parallel_size as usize);
-    if ranks.sum::<usize>() > settings::REPLICAS_MAX {
-        let most = settings::REPLICAS_MAX;
-        return place.expected(format!("at most {most} replicas, ranks counted"));
+    let replicas: usize = engines.iter().map(|engine| engine.data_parallel_size as usize).sum();
+    let most = settings::REPLICAS_MAX;
+    if replicas > most {
+        return place.expected_but(format!("at most {most} replicas, ranks counted"), replicas);
     }
     Some(engines)
 }
@@ -200,17 +209,17 @@ fn leads_to(url: &EngineUrl, address: SocketAddr) -> bool {
 /// A secret stands in a file or a variable of its own, so that this file can be shown to anyone.
 fn secret(place: &Place, folder: &Path) -> Option<Secret> {
     const FORM: &str = "either file: PATH or env: NAME";
-    place.clone().hidden().section(|s| match (s.given("file"), s.given("env")) {
-        (Some(file), None) => {
-            let path = folder.join(file.text(settings::PATH_MAX)?);
-            Secret::from_file(&path).map_or_else(|what| file.expected(what), Some)
-        }
-        (None, Some(variable)) => {
-            let name = variable.value("the name of an environment variable", variable_name)?;
-            Secret::from_environment(name).map_or_else(|what| variable.expected(what), Some)
-        }
-        (Some(_), Some(second)) => second.expected(FORM),
-        (None, None) => s.place("file").expected(FORM),
+    const NAME: &str = "the name of an environment variable";
+    place.clone().hidden().section(|s| {
+        let (file, variable) = (s.place("file"), s.place("env"));
+        let read = match (file.is_given(), variable.is_given()) {
+            (true, false) => Secret::from_file(&folder.join(file.text(settings::PATH_MAX)?)),
+            (false, true) => Secret::from_environment(variable.value(NAME, variable_name)?),
+            (true, true) => return variable.expected(FORM),
+            (false, false) => return file.expected(FORM),
+        };
+        let place = if file.is_given() { file } else { variable };
+        read.map_or_else(|(what, found)| place.expected_but(what, found), Some)
     })
 }
 
@@ -222,7 +231,7 @@ fn variable_name(text: &str) -> Option<&str> {
 /// Refuses a value that stood before in the same list.
 fn once<T: PartialEq + Clone>(place: &Place, seen: &mut Vec<T>, value: T) -> Option<T> {
     if seen.contains(&value) {
-        return place.expected("each one once");
+        return place.expected("one that is not listed before");
     }
     seen.push(value.clone());
     Some(value)

@@ -33,6 +33,15 @@ pub struct Fault {
     pub message: String,
 }
 
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self.at {
+            Some(at) => write!(f, "{at}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
 /// Everything that is wrong with one file, in the order of its lines; never empty.
 ///
 /// Shown with one fault a line, each as `PATH: line N, column M: what was expected`.
@@ -59,21 +68,16 @@ impl Faults {
 
     /// All of them on one line, for a log or an error at start.
     pub fn sentence(&self) -> String {
-        self.to_string().replace('\n', "; ")
+        let faults: Vec<String> = self.faults.iter().map(Fault::to_string).collect();
+        format!("{}: {}", self.path.display(), faults.join("; "))
     }
 }
 
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         for (index, fault) in self.faults.iter().enumerate() {
-            if index > 0 {
-                writeln!(f)?;
-            }
-            write!(f, "{}: ", self.path.display())?;
-            if let Some(at) = fault.at {
-                write!(f, "{at}: ")?;
-            }
-            f.write_str(&fault.message)?;
+            let separator = if index > 0 { "\n" } else { "" };
+            write!(f, "{separator}{}: {fault}", self.path.display())?;
         }
         Ok(())
     }

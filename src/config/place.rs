@@ -43,20 +43,27 @@ impl<'f> Place<'f> {
         Place { hidden: true, ..self }
     }
 
-    /// Notes that something else was expected here.
-    pub fn expected<T>(&self, what: impl Display) -> Option<T> {
-        if self.lenient && matches!(self.node, Node::Missing) {
-            return None;
-        }
-        self.note(format!("expected {what}, found {}", self.found()))
+    pub fn is_given(&self) -> bool {
+        !matches!(self.node, Node::Missing)
     }
 
-    fn note<T>(&self, message: String) -> Option<T> {
+    /// Notes that something else was expected here.
+    pub fn expected<T>(&self, what: impl Display) -> Option<T> {
+        if self.lenient && !self.is_given() {
+            return None;
+        }
+        self.expected_but(what, self.found())
+    }
+
+    /// Notes that something else was expected here, where more can be said of what was found.
+    pub fn expected_but<T>(&self, what: impl Display, found: impl Display) -> Option<T> {
         let subject = match self.path.as_str() {
             "" => String::new(),
             path => format!("{path}: "),
         };
-        self.faults.borrow_mut().push(Fault { at: Some(self.at), message: subject + &message });
+        self.faults
+            .borrow_mut()
+            .push(Fault { at: Some(self.at), message: format!("{subject}expected {what}, found {found}") });
         None
     }
 
@@ -100,7 +107,8 @@ impl<'f> Place<'f> {
     }
 
     pub fn within<T: Quantity>(&self, bounds: &Bounds<T>) -> Option<T> {
-        let what = format!("{} from {bounds}", T::WHAT);
+        let (what, example) = (T::WHAT, bounds.default.show());
+        let what = format!("{what} from {bounds}, such as {example}");
         self.value(what, |text| bounds.read(text))
     }
 
@@ -144,8 +152,9 @@ impl<'f> Place<'f> {
         let Node::List(items) = self.node else {
             return self.expected(what);
         };
-        if !lengths.contains(&items.len()) && !(self.lenient && items.is_empty()) {
-            return self.note(format!("expected {what}, found {}", items.len()));
+        let cut_short = self.lenient && items.is_empty();
+        if !lengths.contains(&items.len()) && !cut_short {
+            return self.expected_but(what, items.len());
         }
         let places = items.iter().enumerate().map(|(index, node)| Place {
             node,
@@ -209,8 +218,7 @@ impl<'f> Section<'_, 'f> {
 
     /// The setting called `name`, if it is there.
     pub fn given(&mut self, name: &'static str) -> Option<Place<'f>> {
-        let place = self.place(name);
-        (!matches!(place.node, Node::Missing)).then_some(place)
+        Some(self.place(name)).filter(Place::is_given)
     }
 
     /// What `read` makes of the setting called `name`, or `default` where it is not there.
@@ -243,17 +251,16 @@ impl<'f> Section<'_, 'f> {
     fn refuse_unknown(&self) {
         for (index, (key, _)) in self.entries().iter().enumerate() {
             let name = named(key);
-            let at = key.at().unwrap_or(self.place.at);
-            let place = Place { at, ..self.place.clone() };
+            let place = Place { at: key.at().unwrap_or(self.place.at), ..self.place.clone() };
             if !self.known.contains(&name) {
-                let known = self.known.join(", ");
+                let what = format!("one of {}", self.known.join(", "));
                 let found = match place.hidden {
                     true => "something else".into(),
                     false => quoted(name),
                 };
-                place.note::<()>(format!("expected one of {known}, found {found}"));
+                place.expected_but::<()>(what, found);
             } else if self.entries()[..index].iter().any(|(key, _)| named(key) == name) {
-                place.note::<()>(format!("expected {name} once, found it again"));
+                place.expected_but::<()>(format!("{name} once"), "it again");
             }
         }
     }

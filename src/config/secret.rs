@@ -1,5 +1,6 @@
 //! Keys and tokens: read from where they are kept, and never shown.
 
+use std::env::VarError;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
@@ -19,32 +20,43 @@ impl Secret {
     }
 
     /// White space at the ends is dropped: editors leave a newline there.
-    pub(super) fn from_file(path: &Path) -> Result<Secret, String> {
+    ///
+    /// # Errors
+    /// What was expected, and what was found.
+    pub(super) fn from_file(path: &Path) -> Result<Secret, (String, String)> {
+        // Room for the white space at the ends, and a limit for what is no key file at all.
+        let most = 2 * SECRET_MAX as u64;
         let mut text = String::new();
         File::open(path)
-            .and_then(|file| {
-                // Room for the white space at the ends, and a limit for what is no key file at all.
-                file.take(2 * SECRET_MAX as u64).read_to_string(&mut text)
-            })
-            .map_err(|error| format!("a readable text file ({error})"))?;
+            .and_then(|file| file.take(most).read_to_string(&mut text))
+            .map_err(|error| ("a text file that can be read".into(), error.to_string()))?;
         Secret::checked(&text)
     }
 
-    pub(super) fn from_environment(variable: &str) -> Result<Secret, String> {
-        match std::env::var(variable) {
-            Ok(text) => Secret::checked(&text),
-            Err(error) => Err(format!("a variable that is set ({error})")),
-        }
+    /// As [`Secret::from_file`].
+    pub(super) fn from_environment(variable: &str) -> Result<Secret, (String, String)> {
+        let text = std::env::var(variable).map_err(|error| {
+            let found = match error {
+                VarError::NotPresent => "none of that name",
+                VarError::NotUnicode(_) => "one that is no UTF-8",
+            };
+            ("a variable of the environment".into(), found.into())
+        })?;
+        Secret::checked(&text)
     }
 
-    fn checked(text: &str) -> Result<Secret, String> {
+    fn checked(text: &str) -> Result<Secret, (String, String)> {
         let secret = text.trim();
-        let visible = secret.bytes().all(|byte| byte.is_ascii_graphic());
-        if visible && (1..=SECRET_MAX).contains(&secret.len()) {
-            Ok(Secret(secret.to_owned()))
-        } else {
-            Err(format!("a secret of 1 to {SECRET_MAX} visible ASCII characters in it"))
-        }
+        let found = match secret.len() {
+            0 => "nothing",
+            1..=SECRET_MAX if secret.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                return Ok(Secret(secret.to_owned()));
+            }
+            1..=SECRET_MAX => "other characters",
+            _ => "more",
+        };
+        let expected = format!("it to hold 1 to {SECRET_MAX} visible ASCII characters");
+        Err((expected, found.into()))
     }
 }
 

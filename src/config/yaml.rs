@@ -5,7 +5,7 @@
 //! look at it finds all faults instead of the first; only text that is no YAML ends the reading.
 
 use super::fault::{Fault, Position};
-use serde::de::{DeserializeSeed, Deserializer as _, EnumAccess, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, EnumAccess, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_yaml::Deserializer;
 use std::cell::Cell;
 use std::fmt;
@@ -78,7 +78,7 @@ fn fill(place: &mut Node, document: Deserializer) -> Result<(), Fault> {
         let at = error.location().map_or(Position::START, |at| Position { line: at.line(), column: at.column() });
         let told = format!(" at line {} column {}", at.line, at.column);
         let problem = error.to_string().replacen(&told, "", 1);
-        Fault { at: Some(at), message: format!("expected valid YAML: {}", problem.escape_debug()) }
+        Fault { at: Some(at), message: format!("expected valid YAML: {}", problem.replace(char::is_control, " ")) }
     })
 }
 

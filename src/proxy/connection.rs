@@ -5,7 +5,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use http::header;
-use pingora::apps::{HttpPersistentSettings, HttpServerApp, ServerApp};
+use pingora::apps::{HttpServerApp, ServerApp};
 use pingora::protocols::Stream;
 use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
@@ -69,7 +69,9 @@ impl Edge {
             };
             let Some((stream, settings)) = ended.map(|reusable| reusable.consume()) else { return };
             session = ServerSession::new_http1(stream);
-            settings.map(|settings: HttpPersistentSettings| settings.apply_to_session(&mut session));
+            if let Some(settings) = settings {
+                settings.apply_to_session(&mut session);
+            }
             header_max = KEEPALIVE;
         }
     }

@@ -187,12 +187,18 @@ fn known(path: &str) -> Option<Kind> {
         "/classify" => Kind::Classify,
         "/score" | "/v1/score" => Kind::Score,
         "/rerank" | "/v1/rerank" | "/v2/rerank" => Kind::Rerank,
-        "/v1/audio/transcriptions" | "/v1/audio/translations" => Kind::Audio,
         "/tokenize" => Kind::Tokenize,
         "/detokenize" => Kind::Detokenize,
         "/invocations" => Kind::Invocations,
+        _ if is_audio(path) => Kind::Audio,
         _ => return None,
     })
+}
+
+/// `/v1/audio/*`, of which new ones come with new models.
+fn is_audio(path: &str) -> bool {
+    let name = path.strip_prefix("/v1/audio/").unwrap_or_default();
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
 
 fn local(path: &str) -> Option<Local> {

@@ -56,7 +56,8 @@ fn head_end(json: &str, chars_max: usize) -> Option<usize> {
         match chars.next()?.1 {
             '"' => return None,
             '\\' => {
-                if chars.next()?.1 == 'u' {
+                let escaped = chars.next()?.1;
+                if escaped == 'u' {
                     chars.nth(3)?;
                 }
             }

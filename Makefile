@@ -1,0 +1,44 @@
+# Every task that a person does. `make` lists them.
+
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+APT_NEEDS := $(strip $(if $(shell command -v cmake),,cmake) $(if $(shell command -v cc),,build-essential))
+VENV := target/vllm/venv
+
+.PHONY: help setup build run demo test lint bench test-vllm
+
+help:
+	@echo 'make setup      install what is missing to build (cmake and a C compiler, through apt)'
+	@echo 'make build      build the balancer, optimised: target/release/homing'
+	@echo 'make run        serve conf/homing.yaml'
+	@echo 'make demo       four simulated replicas, the balancer, a few conversations; runs until Ctrl-C'
+	@echo 'make test       all tests that need nothing but this machine'
+	@echo 'make lint       formatting and clippy, warnings denied'
+	@echo 'make bench      the benchmarks, as tables'
+	@echo 'make test-vllm  the balancer before real vLLM servers on the CPU (downloads 2.8 GiB)'
+
+setup:
+ifneq ($(APT_NEEDS),)
+	$(SUDO) apt-get update -qq
+	$(SUDO) apt-get install -y -qq $(APT_NEEDS)
+endif
+	@command -v cargo > /dev/null || { echo 'Rust is missing: install it with rustup, then run this again.'; exit 1; }
+
+build: setup
+	cargo build --release --locked
+
+run: build
+	target/release/homing serve --config conf/homing.yaml
+
+demo: setup
+	cargo build --release --locked --workspace
+	target/release/homing-bench demo --homing target/release/homing
+
+test: setup
+	cargo test --locked --workspace
+
+lint: setup
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+bench: setup
+	cargo bench --locked --workspace

@@ -1,0 +1,274 @@
+//! What a file that checks means, what a reload may change, and that no text at all breaks the reader.
+
+use homing::config::{
+    AccessLog, Agents, Bounds, ClientCredentials, Config, EngineUrl, Faults, Quantity, SpillThreshold, settings,
+};
+use homing::request::source::KeySource;
+use proptest::prelude::*;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+const REFERENCE: &str = include_str!("../conf/homing.yaml");
+const DOCUMENT: &str = include_str!("../docs/configuring.md");
+const MINIMAL: &str = "models: [{replicas: [{url: 'http://h:1'}]}]\n";
+
+fn parse(text: &str) -> Result<Config, Faults> {
+    Config::parse(Path::new("test.yaml"), text)
+}
+
+fn sound(text: &str) -> Config {
+    parse(text).unwrap_or_else(|faults| panic!("{faults}\n{text}"))
+}
+
+#[test]
+fn the_reference_states_the_defaults() {
+    let reference = sound(REFERENCE);
+    let defaults = sound(MINIMAL);
+    assert_eq!(reference.listen, defaults.listen);
+    assert_eq!(reference.admin, defaults.admin);
+    assert_eq!(reference.server, defaults.server);
+    assert_eq!(reference.session, defaults.session);
+    assert_eq!(reference.scrape, defaults.scrape);
+    let (stated, default) = (&reference.models[0], &defaults.models[0]);
+    assert_eq!(stated.affinity, default.affinity);
+    assert_eq!(stated.spill_threshold, default.spill_threshold);
+    assert_eq!(stated.idle_forget, default.idle_forget);
+    assert_eq!(stated.conversations_max, default.conversations_max);
+}
+
+#[test]
+fn values_are_read_as_written() {
+    let config = sound(
+        "\
+listen: [{address: '0.0.0.0:80'}, {address: '[::1]:80'}]
+admin: {address: '127.0.0.1:0'}
+server:
+  threads: 2
+  grace: 0
+  access_log: off
+  response_headers: no
+  client_credentials: drop
+  limits: {body: 512MiB, buffered: 1073741824, header_read: 500 ms, body_read: 2min, connections: 7}
+session: {headers: [X-Session], sources: [opening, body_user], agents: together}
+scrape: {interval: 1 s, timeout: 250ms, max_size: 1 KiB}
+models:
+  - name: on
+    affinity: OFF
+    spill_threshold: 3
+    max_num_seqs: 0x10
+    idle_forget: 1 h
+    conversations_max: 5
+    replicas: [{url: 'http://Engine_1/'}, {url: 'http://[0:0::1]:81', data_parallel_size: 4}]
+",
+    );
+    assert_eq!(config.listen[1].address.to_string(), "[::1]:80");
+    assert_eq!(config.server.threads, 2);
+    assert_eq!(config.server.grace, Duration::ZERO);
+    assert_eq!(config.server.access_log, AccessLog::Off);
+    assert!(!config.server.response_headers);
+    assert_eq!(config.server.client_credentials, ClientCredentials::Drop);
+    let limits = &config.server.limits;
+    assert_eq!((limits.body_bytes, limits.buffered_bytes), (1 << 29, 1 << 30));
+    assert_eq!(limits.header_read, Duration::from_millis(500));
+    assert_eq!(limits.body_read, Duration::from_secs(120));
+    assert_eq!(limits.connections, 7);
+    assert_eq!(config.session.headers, ["x-session"]);
+    assert_eq!(config.session.sources, [KeySource::Opening, KeySource::BodyUser]);
+    assert_eq!(config.session.agents, Agents::Together);
+    assert_eq!(config.scrape.timeout, Duration::from_millis(250));
+    assert_eq!(config.scrape.max_bytes, 1024);
+    let model = &config.models[0];
+    assert_eq!(model.name.as_deref(), Some("on"));
+    assert!(!model.affinity);
+    assert_eq!(model.spill_threshold, SpillThreshold::Set(3));
+    assert_eq!(model.max_num_seqs, Some(16));
+    assert_eq!(model.replicas[0].url.name(), "engine_1:80");
+    assert_eq!(model.replicas[1].url.name(), "[::1]:81");
+    assert_eq!(model.replicas[1].url.host(), "::1");
+    assert_eq!(config.replicas(), 5);
+}
+
+#[test]
+fn switches_are_read_in_every_spelling() {
+    for (word, on) in [
+        ("on", true),
+        ("true", true),
+        ("yes", true),
+        ("On", true),
+        ("'on'", true),
+        ("off", false),
+        ("false", false),
+        ("no", false),
+        ("FALSE", false),
+    ] {
+        let config = sound(&format!("server: {{response_headers: {word}}}\n{MINIMAL}"));
+        assert_eq!(config.server.response_headers, on, "{word}");
+    }
+}
+
+#[test]
+fn an_engine_url_has_one_spelling() {
+    let url = |text| EngineUrl::parse(text).map(|url| url.to_string());
+    assert_eq!(url("http://H"), Ok("http://h:80".into()));
+    assert_eq!(url("HTTP://h:80/"), Ok("http://h:80".into()));
+    assert_eq!(url("http://[0:0::1]:8"), Ok("http://[::1]:8".into()));
+    assert!(url("").is_err());
+}
+
+#[test]
+fn a_secret_comes_from_beside_the_file_and_hides() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("secret");
+    fs::create_dir_all(&folder).expect("the folder for tests can be written");
+    fs::write(folder.join("key"), " sk-hidden\r\n\n").expect("the same");
+    let file = folder.join("homing.yaml");
+    fs::write(&file, "models: [{replicas: [{url: 'http://h', api_key: {file: key}}]}]").expect("the same");
+    let config = Config::load(&file).expect("the file is sound");
+    let key = config.models[0].replicas[0].api_key.as_ref();
+    assert_eq!(key.map(|key| key.expose()), Some("sk-hidden"));
+    assert!(!format!("{config:?}").contains("sk-hidden"));
+}
+
+#[test]
+fn only_what_is_bound_or_started_once_needs_a_restart() {
+    let running = sound("server: {threads: 2}\nmodels: [{replicas: [{url: 'http://h:1'}]}]");
+    let reloadable = sound(
+        "\
+server: {threads: 2, grace: 1 s, access_log: json, limits: {body: 1 MiB, connections: 5}}
+session: {agents: together}
+scrape: {interval: 1 s}
+models: [{name: a, affinity: off, replicas: [{url: 'http://h:2'}]}]",
+    );
+    assert_eq!(running.needs_restart(&reloadable), Vec::<&str>::new());
+    let bound = sound(
+        "\
+listen: [{address: '127.0.0.1:8081'}]
+admin: {address: '127.0.0.1:9091'}
+server: {threads: 3}
+models: [{replicas: [{url: 'http://h:1'}]}]",
+    );
+    assert_eq!(running.needs_restart(&bound), ["listen", "admin.address", "server.threads"]);
+}
+
+/// The row of the table in docs/configuring.md: setting, default, range.
+fn row(setting: &str) -> (&'static str, &'static str) {
+    let start = format!("| `{setting}` |");
+    let row = DOCUMENT.lines().find(|line| line.starts_with(&start));
+    let row = row.unwrap_or_else(|| panic!("docs/configuring.md has no row for {setting}"));
+    let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+    (cells[2], cells[3])
+}
+
+fn assert_documented<T: Quantity>(setting: &str, bounds: Bounds<T>) {
+    let (default, range) = row(setting);
+    assert_eq!(default, bounds.default.show(), "default of {setting}");
+    assert_eq!(range, bounds.to_string(), "range of {setting}");
+}
+
+#[test]
+fn the_document_states_defaults_and_ranges() {
+    assert_documented("server.grace", settings::GRACE);
+    assert_documented("server.limits.body", settings::BODY);
+    assert_documented("server.limits.buffered", settings::BUFFERED);
+    assert_documented("server.limits.header_read", settings::HEADER_READ);
+    assert_documented("server.limits.body_read", settings::BODY_READ);
+    assert_documented("server.limits.connections", settings::CONNECTIONS);
+    assert_documented("scrape.interval", settings::SCRAPE_INTERVAL);
+    assert_documented("scrape.timeout", settings::SCRAPE_TIMEOUT);
+    assert_documented("scrape.max_size", settings::SCRAPE_SIZE);
+    assert_documented("models[].idle_forget", settings::IDLE_FORGET);
+    assert_documented("models[].conversations_max", settings::CONVERSATIONS);
+    assert_documented("models[].replicas[].data_parallel_size", settings::DATA_PARALLEL_SIZE);
+    assert_eq!(row("server.threads").1, settings::threads().to_string());
+    assert_eq!(row("models[].max_num_seqs").1, settings::MAX_NUM_SEQS.to_string());
+    let spill = format!("auto, or {}", settings::SPILL_THRESHOLD);
+    assert_eq!(row("models[].spill_threshold").1, spill);
+}
+
+/// The settings of each mapping are those that a fault about an unknown one lists.
+#[test]
+fn every_setting_stands_in_the_document_and_the_reference() {
+    let sections = [
+        ("", "x: 1".to_owned()),
+        ("listen[].", "listen: [{x: 1}]".into()),
+        ("admin.", "admin: {x: 1}".into()),
+        ("server.", "server: {x: 1}".into()),
+        ("server.limits.", "server: {limits: {x: 1}}".into()),
+        ("session.", "session: {x: 1}".into()),
+        ("scrape.", "scrape: {x: 1}".into()),
+        ("models[].", "models: [{x: 1}]".into()),
+        ("models[].replicas[].", "models: [{replicas: [{x: 1}]}]".into()),
+    ];
+    for (prefix, yaml) in sections {
+        let faults = parse(&yaml).expect_err("x is no setting");
+        let listed = faults.iter().find_map(|fault| {
+            let (_, rest) = fault.message.split_once("expected one of ")?;
+            rest.strip_suffix(", found \"x\"")
+        });
+        for name in listed.expect("the fault lists the settings").split(", ") {
+            let setting = format!("{prefix}{name}");
+            let documented = DOCUMENT.contains(&format!("| `{setting}"));
+            assert!(documented, "docs/configuring.md has no row for {setting}");
+            assert!(REFERENCE.contains(&format!("{name}:")), "conf/homing.yaml lacks {setting}");
+        }
+    }
+}
+
+/// The reference with a piece of it replaced, which reaches further than text made of nothing.
+fn damaged_reference() -> impl Strategy<Value = String> {
+    let pieces = prop_oneof![
+        "[ -~]{0,4}",
+        r#"[-:{}\[\],&*!|>'"%@`#~?\t\n ]{1,6}"#,
+        Just("\n---\n".to_owned()),
+        Just("- &a [*a, *a]\n".to_owned()),
+        Just("<<: *a".to_owned()),
+        any::<String>(),
+    ];
+    (any::<prop::sample::Index>(), 0..40usize, pieces).prop_map(|(start, length, piece)| {
+        let characters: Vec<char> = REFERENCE.chars().collect();
+        let start = start.index(characters.len());
+        let end = (start + length).min(characters.len());
+        let (before, after) = (&characters[..start], &characters[end..]);
+        before.iter().chain(&piece.chars().collect::<Vec<_>>()).chain(after).collect()
+    })
+}
+
+fn assert_answered(text: &str) {
+    if let Err(faults) = parse(text) {
+        assert_ne!(faults.iter().count(), 0);
+        // A fault at the end of the text stands on the line after the last.
+        let lines = text.split(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']).count() + 1;
+        for fault in faults.iter() {
+            let at = fault.at.expect("text was read, so there is a place");
+            assert!((1..=lines).contains(&at.line) && at.column >= 1, "{fault}\n{text:?}");
+            assert!(!fault.message.contains(char::is_control), "{fault:?}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_breaks_the_reader(text in any::<String>()) {
+        assert_answered(&text);
+    }
+
+    #[test]
+    fn no_damage_breaks_the_reader(text in damaged_reference()) {
+        assert_answered(&text);
+    }
+
+    #[test]
+    fn no_odd_yaml_breaks_the_reader(text in r#"([-:{}\[\],&*!|>'"%@`#~?.a1\n ]|models|listen|\n  |: |- ){0,40}"#) {
+        assert_answered(&text);
+    }
+
+    #[test]
+    fn quantities_are_read_as_they_are_shown(millis in 0..=86_400_000u64, bytes in (1u64 << 10)..=(1 << 30)) {
+        let grace = Duration::from_millis(millis);
+        let size = homing::config::Bytes(bytes);
+        let yaml = format!("server: {{grace: {}, limits: {{body: {}}}}}\n{MINIMAL}", grace.show(), size.show());
+        let server = sound(&yaml).server;
+        prop_assert_eq!(server.grace, grace);
+        prop_assert_eq!(server.limits.body_bytes, bytes);
+    }
+}

@@ -79,7 +79,7 @@ const CLOSED: [&str; 33] = [
     "/v1/chat/completions/..%2f..%2f..%2fsleep",
     "/v1/chat/completions;/../../../sleep",
     "/SLEEP",
-    "http://engine/sleep",
+    "http://balancer.test/sleep",
     "/routing",
     "/reload",
 ];

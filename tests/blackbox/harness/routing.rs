@@ -22,6 +22,11 @@ impl Routing {
         self.0["replicas"].as_array().map(Vec::as_slice).expect("a list of replicas")
     }
 
+    /// The replicas, in the order of the configuration.
+    pub fn names(&self) -> Vec<&str> {
+        self.replicas().iter().map(|row| row["replica"].as_str().expect("a name")).collect()
+    }
+
     /// The row of a replica, named `host:port` or `host:port#rank`.
     pub fn replica(&self, name: &str) -> &Value {
         let found = self.replicas().iter().find(|row| row["replica"] == name);

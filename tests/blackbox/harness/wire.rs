@@ -111,6 +111,11 @@ impl Wire {
         while matches!(self.read_more().await, Ok(true)) {}
     }
 
+    /// Returns with the next head, or when the other side has closed without one.
+    pub async fn closed_or_head(&mut self) -> Option<Head> {
+        self.head().await.ok().flatten()
+    }
+
     /// Makes the coming drop reset the connection instead of closing it.
     pub fn reset_on_drop(&self) {
         // A socket that is already gone cannot be told, and need not be.

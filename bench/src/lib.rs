@@ -4,3 +4,4 @@
 //! vLLM does, in real time, with faults on request.
 
 pub mod engine;
+pub mod fleet;

@@ -8,11 +8,14 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Without `RUST_LOG`: what an operator wants to know, without Pingora's account of its own start.
+const LOG_FILTER: &str = "info,pingora_core=warn";
+
 /// An edge load balancer for vLLM: every turn of a conversation goes to the replica that holds its prefix cache.
 #[derive(Parser)]
 #[command(
     version,
-    after_help = "RUST_LOG filters what is logged to standard error, as in RUST_LOG=warn or RUST_LOG=homing=debug; info if unset."
+    after_help = "RUST_LOG filters what is logged to standard error, as in RUST_LOG=warn or RUST_LOG=homing=debug; info and above if unset."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -38,7 +41,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(LOG_FILTER)).init();
     let done = match Arguments::parse().command {
         Command::Serve { config } => homing::serve(&config).map_err(|error| format!("homing: {error}")),
         Command::Check { file } => check(&file),

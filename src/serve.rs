@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use log::{info, warn};
 use parking_lot::Mutex;
+use pingora::listeners::TcpSocketOptions;
 use pingora::server::configuration::ServerConf;
 use pingora::server::{ListenFds, RunArgs, Server, ShutdownWatch};
 use pingora::services::background::{BackgroundService, background_service};
@@ -18,7 +19,7 @@ use pingora::services::{ServiceReadyNotifier, ServiceWithDependents};
 
 use crate::admin::Admin;
 use crate::config::Config;
-use crate::fleet::{Fetcher, Fleet, ScrapeService, Scraper};
+use crate::fleet::{Fetcher, Fleet, ScrapeService, Scraper, tcp_keepalive};
 use crate::proxy::{AccessLog, Activity, Buffered, Edge, Live, PINGORA_TRIES, Proxy};
 use crate::reload::{ReloadService, Reloader};
 use crate::request::KeyHasher;
@@ -70,7 +71,11 @@ pub fn serve(path: &Path) -> Result<(), String> {
 
     let mut edge =
         Service::new("edge".into(), Edge::new(pingora_proxy::http_proxy(&server.configuration, proxy), live.clone()));
-    listeners.iter().for_each(|(address, _)| edge.add_tcp(&address.to_string()));
+    let mut socket_options = TcpSocketOptions::default();
+    socket_options.tcp_keepalive = Some(tcp_keepalive());
+    for (address, _) in &listeners {
+        edge.add_tcp_with_settings(&address.to_string(), socket_options.clone());
+    }
     let mut admin = Service::new("admin".into(), admin);
     admin.threads = Some(1);
     admin.add_tcp(&admin_listener.0.to_string());

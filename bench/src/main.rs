@@ -1,1 +1,78 @@
-fn main() {}
+//! The command line of `homing-bench`.
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use homing_bench::engine::Profile;
+use homing_bench::fleet::{Fleet, FleetConfig};
+
+/// Simulated vLLM replicas, session load and the routing experiment for Homing.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serves simulated vLLM replicas over HTTP until it is interrupted.
+    ///
+    /// One line of JSON on standard output says where, once they listen.
+    Fleet(FleetArgs),
+}
+
+#[derive(Args)]
+struct FleetArgs {
+    /// Number of engines.
+    #[arg(long, default_value_t = 4)]
+    replicas: u32,
+    /// Hardware and model of each: the name of a built-in profile or a YAML file.
+    #[arg(long, default_value = "a4000-qwen3-4b")]
+    profile: String,
+    /// Put the engines behind one port, as ranks that X-data-parallel-rank chooses from.
+    #[arg(long)]
+    data_parallel: bool,
+    /// How many times as fast as in reality.
+    #[arg(long, default_value_t = 1.0)]
+    speed: f64,
+    /// Port of the first replica, the next ones following; 0 takes free ones.
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+    /// Tokens after which the model ends an answer of its own accord [default: when the request's limit is reached].
+    #[arg(long)]
+    answer_tokens: Option<u32>,
+}
+
+fn main() -> ExitCode {
+    let Command::Fleet(args) = Cli::parse().command;
+    match fleet(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("homing-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn fleet(args: FleetArgs) -> Result<(), String> {
+    let config = FleetConfig {
+        profile: Profile::load(&args.profile)?,
+        replicas: args.replicas,
+        data_parallel: args.data_parallel,
+        speed: args.speed,
+        port: args.port,
+        answer_tokens: args.answer_tokens,
+    };
+    let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("no runtime: {error}"))?;
+    runtime.block_on(async {
+        let fleet = Fleet::start(config)
+            .await
+            .map_err(|error| format!("the fleet did not start: {error}"))?;
+        println!("{}", fleet.describe());
+        tokio::select! {
+            ended = fleet.run() => ended.map_err(|error| format!("a replica failed: {error}")),
+            _ = tokio::signal::ctrl_c() => Ok(()),
+        }
+    })
+}

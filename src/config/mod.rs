@@ -1,6 +1,6 @@
 //! The configuration: one YAML file, checked as a whole before any of it is used.
 //!
-//! [`yaml`] makes a tree of the text, [`place`] reads single settings from it and notes faults, [`check`] knows which
+//! `yaml` makes a tree of the text, `place` reads single settings from it and notes faults, `check` knows which
 //! settings there are, and [`settings`] which values they may have. `docs/configuring.md` describes each for the operator.
 
 mod bounds;

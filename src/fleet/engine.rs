@@ -1,10 +1,11 @@
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use pingora::protocols::TcpKeepalive;
 use pingora::upstreams::peer::HttpPeer;
-use std::sync::Arc;
 
 use crate::config::{self, Secret};
 
@@ -14,6 +15,17 @@ const IDLE_MAX: Duration = Duration::from_millis(3500);
 
 /// Time to connect to an engine.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// Probes of a connection on which nothing moves, so that a peer that vanished without a word is noticed in two minutes.
+pub fn tcp_keepalive() -> TcpKeepalive {
+    TcpKeepalive {
+        idle: Duration::from_secs(60),
+        interval: Duration::from_secs(15),
+        count: 4,
+        #[cfg(target_os = "linux")]
+        user_timeout: Duration::ZERO,
+    }
+}
 
 /// Checks in a row that must fail before an engine is taken out; one good one brings it back.
 const FAILURES_OUT: u32 = 3;
@@ -62,6 +74,7 @@ impl Engine {
         peer.options.connection_timeout = Some(CONNECT_MAX);
         peer.options.total_connection_timeout = Some(CONNECT_MAX);
         peer.options.idle_timeout = Some(IDLE_MAX);
+        peer.options.tcp_keepalive = Some(tcp_keepalive());
         Ok(peer)
     }
 

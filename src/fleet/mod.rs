@@ -9,7 +9,7 @@ mod scrape;
 pub mod vllm_metrics;
 
 pub use clock::now;
-pub use engine::Engine;
+pub use engine::{Engine, tcp_keepalive};
 pub use fetch::{Answer, Fetcher, bearer};
 pub use in_flight::InFlight;
 pub use model::{ANY_MODEL, Fleet, Model};

@@ -71,6 +71,7 @@ pub fn header(answer: &mut ResponseHeader, context: &mut Context) -> Result<()> 
     if answer.status.is_informational() {
         return Ok(());
     }
+    context.release_body();
     remove_hop_by_hop(answer);
     if let Some(usage) = &mut context.usage {
         usage.begin(answer);

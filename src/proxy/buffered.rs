@@ -31,11 +31,17 @@ impl Reservation {
         }
         taken
     }
+
+    /// Gives everything back.
+    pub fn release(&mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        self.all.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        METRICS.buffered_bytes.sub(bytes as i64);
+    }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.all.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-        METRICS.buffered_bytes.sub(self.bytes as i64);
+        self.release();
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
+use futures::FutureExt;
 use http::header;
 use pingora::apps::{HttpServerApp, ServerApp};
 use pingora::protocols::Stream;
@@ -57,6 +58,8 @@ impl Edge {
         session.set_connection_user_context(Some(Box::new(connection.clone())));
         let mut header_max = self.live.load().server.limits.header_read;
         loop {
+            // A request that ended at once may have left its notice unread.
+            let _ = connection.header_read.notified().now_or_never();
             let request = self.proxy.process_new_http(session, shutdown);
             tokio::pin!(request);
             let ended = tokio::select! {

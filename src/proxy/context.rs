@@ -82,6 +82,14 @@ impl Context {
         self.wrapped = Some(super::replay::wrap(&mut session.downstream_session, body));
     }
 
+    /// Lets the body go: an answer has begun, so it will not be sent again. A stream may run for long after that.
+    pub fn release_body(&mut self) {
+        if let Some(wrapped) = &self.wrapped {
+            wrapped.release();
+        }
+        self.reservation.release();
+    }
+
     /// Puts the true session back.
     pub fn unwrap_body(&mut self, session: &mut Session) {
         if let Some(wrapped) = self.wrapped.take() {

@@ -82,8 +82,8 @@ async fn end_stream(session: &mut Session, context: &mut Context) {
         METRICS.own_errors.with_label_values(&[error.code()]).inc();
         let event = error.event(context.dialect, &context.request_id);
         context.own_error = Some(error);
-        // The stream ends without its proper end all the same, so a client that has gone misses nothing.
-        let _ = session.write_response_body(Some(event), false).await;
+        // Ended properly, as engines end a stream after an error event. A client that has gone misses nothing.
+        let _ = session.write_response_body(Some(event), true).await;
     }
 }
 

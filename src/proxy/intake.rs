@@ -25,8 +25,9 @@ impl Proxy {
             Ok(answered) => Ok(answered),
             Err(error) => {
                 let lingers = !session.downstream_session.is_body_done();
-                super::ending::answer_error(session, context, error).await?;
-                if lingers {
+                if let Err(error) = super::ending::answer_error(session, context, error).await {
+                    log::debug!("{}: the client left before its answer: {error}", context.summary());
+                } else if lingers {
                     body::linger(&mut session.downstream_session).await;
                 }
                 Ok(true)

@@ -28,21 +28,31 @@ type Messages = Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'st
 /// Where the wrapped session lands when the wrapper is taken off.
 type Landing = Arc<Mutex<Option<ServerSession>>>;
 
+/// The body, until it can no longer be needed.
+type Body = Arc<Mutex<Bytes>>;
+
 /// Takes the wrapper off again; see [`wrap`].
 pub struct Wrapped {
     landing: Landing,
+    body: Body,
 }
 
 /// Lets `downstream` stand as a session with `body` already read. To be undone with [`Wrapped::unwrap`] before the
 /// session ends, or its connection cannot serve another request.
 pub fn wrap(downstream: &mut ServerSession, body: Bytes) -> Wrapped {
-    let landing = Landing::default();
+    let (landing, body) = (Landing::default(), Arc::new(Mutex::new(body)));
     let inner = std::mem::replace(downstream, placeholder());
-    *downstream = ServerSession::new_custom(Box::new(Replay { inner, landing: landing.clone(), body }));
-    Wrapped { landing }
+    let replay = Replay { inner, landing: landing.clone(), body: body.clone() };
+    *downstream = ServerSession::new_custom(Box::new(replay));
+    Wrapped { landing, body }
 }
 
 impl Wrapped {
+    /// Lets the body go: an answer has begun, so it will not be sent again.
+    pub fn release(&self) {
+        self.body.lock().clear();
+    }
+
     /// Puts the true session back.
     pub fn unwrap(self, downstream: &mut ServerSession) {
         // Dropping the wrapper lands the true session.
@@ -61,7 +71,7 @@ fn placeholder() -> ServerSession {
 struct Replay {
     inner: ServerSession,
     landing: Landing,
-    body: Bytes,
+    body: Body,
 }
 
 impl Drop for Replay {
@@ -75,7 +85,7 @@ impl CustomSession for Replay {
     // What the wrapper is for: the body is done, and all of it is in the retry buffer.
 
     fn get_retry_buffer(&self) -> Option<Bytes> {
-        (!self.body.is_empty()).then(|| self.body.clone())
+        Some(self.body.lock().clone()).filter(|body| !body.is_empty())
     }
 
     fn retry_buffer_truncated(&self) -> bool {
@@ -89,7 +99,7 @@ impl CustomSession for Replay {
     }
 
     fn is_body_empty(&mut self) -> bool {
-        self.body.is_empty()
+        self.body.lock().is_empty()
     }
 
     async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {

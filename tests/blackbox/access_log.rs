@@ -27,10 +27,11 @@ async fn json_lines_say_what_became_of_each_request() {
         Ask::get("/v1/nothing"),
     ];
     let mut lengths = Vec::new();
-    for ask in &asks {
+    let mut lines = Vec::new();
+    for (n, ask) in asks.iter().enumerate() {
         lengths.push(balancer.ask(ask).await.body.len());
+        lines = balancer.output.count("the access log", n + 1, json_line).await;
     }
-    let lines = balancer.output.count("the access log", asks.len(), json_line).await;
     assert_eq!(lines.len(), asks.len(), "a line a request: {lines:?}");
     for (line, decision) in lines[..2].iter().zip(["placed", "sticky"]) {
         assert_eq!(

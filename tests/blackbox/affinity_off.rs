@@ -26,7 +26,7 @@ async fn what_is_in_flight_counts_at_once() {
     let balancer = Balancer::start(one_model(&engines, json!({"affinity": "off"}))).await;
     balancer.scraped().await;
     let gate = Gate::shut();
-    engines.each_ref().map(|engine| engine.holds(&gate));
+    engines.iter().for_each(|engine| engine.holds(&gate));
     let answers = ask_all(balancer.listen, (0..20).map(|_| Ask::chat("m", "Hello.").session("session-0")));
     until("20 requests", async || (engines.iter().map(Engine::turns).sum::<usize>() == 20).then_some(())).await;
     assert_eq!(balancer.routing().await.column("in_flight"), [10, 10]);

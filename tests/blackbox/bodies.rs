@@ -117,6 +117,28 @@ async fn a_client_that_waits_to_be_told_is_told() {
     }
 }
 
+/// Requests sent without waiting for the answers before them.
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_order() {
+    let engine = Engine::start().await;
+    let balancer = Balancer::start(one_model([&engine], json!({}))).await;
+    let asks = [
+        Ask::chat("m", "One."),
+        Ask::get("/ping"),
+        Ask::messages("m", &"Two. ".repeat(20_000)).chunked(5000),
+        Ask::chat("unknown-to-us", "Three."),
+        Ask::messages("m", "Four.").streamed(),
+    ];
+    let mut client = balancer.client().await;
+    let together: Vec<u8> = asks.iter().flat_map(|ask| [ask.head_bytes(), ask.body_bytes()].concat()).collect();
+    client.send_bytes(&together).await;
+    for (ask, status) in asks.iter().zip([200, 200, 200, 404, 200]) {
+        assert_eq!(client.response(&ask.method).await.status, status, "{} {}", ask.method, ask.target);
+    }
+    let bodies: Vec<_> = engine.requests().iter().map(|request| request.body.clone()).collect();
+    assert!(bodies == [0, 2, 4].map(|n| asks[n].body.clone()), "the bodies differ");
+}
+
 /// Two framings in one request: whatever is made of it, no second request comes out of it.
 #[tokio::test]
 async fn two_framings_smuggle_nothing() {
@@ -259,6 +281,22 @@ async fn bodies_held_at_once_have_a_limit_in_all() {
     assert_eq!(first.response("POST").await.status, 200);
     balancer.metric_becomes("homing_buffered_bytes", &[], 0.0).await;
     assert_eq!(balancer.ask(&ask).await.status, 200);
+}
+
+#[tokio::test]
+async fn connections_have_a_limit() {
+    let engine = Engine::start().await;
+    let balancer = Balancer::start(limited(&engine, json!({"connections": 2}))).await;
+    let mut open = [balancer.client().await, balancer.client().await];
+    for client in &mut open {
+        assert_eq!(client.ask(&Ask::chat("m", "Hello.")).await.status, 200);
+    }
+    let answer = balancer.ask(&Ask::messages("m", "Hello.")).await;
+    assert_eq!(answer.status, 503);
+    assert!(answer.header("retry-after").is_some());
+    assert_eq!(balancer.metrics().await.sum("homing_limits_hit_total", &[("limit", "connections")]), 1.0);
+    drop(open);
+    until("room again", async || (balancer.ask(&Ask::chat("m", "Hello.")).await.status == 200).then_some(())).await;
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ fn cases() -> Vec<Case> {
         both("no JSON", |path| Ask::new("POST", path).body("{"), 400, "invalid_request_error"),
         both("no model", |path| Ask::post(path, &json!({"messages": []})), 400, "invalid_request_error"),
         both("no replica", |path| Ask::turn(path, "gone", "Hello."), 503, "overloaded_error"),
+        both("no answer", |path| Ask::turn(path, "closing", "Hello."), 502, "api_error"),
         both("unknown route", |path| Ask::turn(&format!("{path}/x"), "m", "Hello."), 404, "not_found_error"),
     ]
     .into_iter()
@@ -29,7 +30,10 @@ async fn they_speak_the_dialect_of_the_path() {
     let engine = Engine::start().await;
     let mut gone = Engine::start().await;
     gone.refuse();
-    let models = [model("m", [&engine], json!({})), model("gone", [&gone], json!({}))];
+    let closing = Engine::start().await;
+    closing.answers(|_| Answer::new().close());
+    let models =
+        [model("m", [&engine], json!({})), model("gone", [&gone], json!({})), model("closing", [&closing], json!({}))];
     let config = json!({"models": models, "server": {"limits": {"body": "1 KiB"}}});
     let balancer = Balancer::start(config).await;
     for Case(what, ask, status, kind) in cases() {
@@ -47,7 +51,7 @@ async fn they_speak_the_dialect_of_the_path() {
         } else {
             assert!(error["type"].is_string() && error.get("param").is_some(), "{what}: {body}");
         }
-        assert_eq!(answer.header("retry-after").is_some(), status == 503, "{what}: a retry makes sense or not");
+        assert_eq!(answer.header("retry-after").is_some(), status >= 500, "{what}: a retry makes sense or not");
         let id = answer.header("x-request-id").unwrap_or_else(|| panic!("{what}: a request id"));
         balancer.output.line("log line with the request id", |line| line.contains(id).then_some(())).await;
     }

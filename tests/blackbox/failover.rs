@@ -70,18 +70,58 @@ async fn another_replica_answers_on_every_route() {
 async fn a_reused_connection_that_is_closed_costs_nothing() {
     for rude in [Answer::new().close(), Answer::new().reset()] {
         let engines = engines::<2>().await;
-        engines.each_ref().map(|engine| {
+        engines.iter().for_each(|engine| {
             let rude = rude.clone();
             engine.answers(move |request| match request.nth_on_connection {
                 0 => turn(request, USAGE),
                 _ => rude.clone(),
             });
         });
-        let balancer = Balancer::start(one_model(&engines, json!({}))).await;
-        balancer.ask(&ask("conversation-a")).await.is("placed");
-        for _ in 0..6 {
-            balancer.ask(&ask("conversation-a")).await.is("sticky");
+        // With another replica to go to, and with none: then the same is asked once more, on a fresh connection.
+        for engines in [&engines[..], &engines[..1]] {
+            let balancer = Balancer::start(one_model(engines, json!({}))).await;
+            balancer.ask(&ask("conversation-a")).await.is("placed");
+            for _ in 0..6 {
+                balancer.ask(&ask("conversation-a")).await.is("sticky");
+            }
         }
+        let reused = engines[0].requests().iter().filter(|request| request.nth_on_connection > 0).count();
+        assert!(reused > 1, "no connection was used again");
+    }
+}
+
+/// Requests that wait for their first byte when their engine dies.
+#[tokio::test]
+async fn an_engine_that_dies_loses_none_that_wait() {
+    let mut engines = engines::<2>().await;
+    let balancer = Balancer::start(one_model(&engines, json!({}))).await;
+    let gate = Gate::shut();
+    engines.iter().for_each(|engine| engine.holds(&gate));
+    let answers = ask_all(balancer.listen, (0..20).map(|n| ask(&format!("conversation-{n}"))));
+    engines[0].saw_turns(10).await;
+    engines[0].refuse();
+    engines[1].saw_turns(20).await;
+    gate.open();
+    for answer in answers {
+        answer.await.unwrap().is("placed").from(&engines[1]);
+    }
+    let routing = balancer.idle().await;
+    assert_eq!((routing.decided(), routing.total("failed_over")), (20, 10));
+}
+
+/// Engines before vLLM 0.14 fail a second request of the same id while the first is in flight.
+#[tokio::test]
+async fn each_try_carries_an_id_of_its_own() {
+    let engines = engines::<3>().await;
+    let balancer = Balancer::start(one_model(&engines, json!({}))).await;
+    engines.iter().for_each(|engine| engine.answers(|_| error("503 Service Unavailable")));
+    for ask in [ask("conversation-a"), ask("conversation-b").header("x-request-id", "of-the-client")] {
+        balancer.ask(&ask).await;
+        let mut ids: Vec<_> =
+            engines.iter().map(|engine| engine.last().header("x-request-id").map(str::to_string)).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), 3, "{ids:?}");
     }
 }
 
@@ -94,7 +134,7 @@ async fn a_request_keeps_its_first_decision_and_is_counted_once() {
         engines[0].answers(move |_| refusal.clone());
         balancer.ask(&ask("conversation-a")).await.is("sticky").from(&engines[1]);
         balancer.ask(&ask("conversation-b")).await.is("placed").from(&engines[1]);
-        let routing = balancer.routing_when("nothing in flight", |routing| routing.total("in_flight") == 0).await;
+        let routing = balancer.idle().await;
         let counted = ["placed", "sticky", "spilled", "failed_over"].map(|name| routing.total(name));
         // The new conversation may have been tried on the first engine too.
         assert_eq!((counted[0], counted[1], counted[2], routing.decided()), (2, 1, 0, 3), "{what}");
@@ -127,7 +167,7 @@ async fn at_most_two_more_replicas_are_tried() {
     let engines = engines::<5>().await;
     let balancer = Balancer::start(one_model(&engines, json!({}))).await;
     for (n, status) in ["502 Bad Gateway", "503 Service Unavailable", "429 Too Many Requests"].iter().enumerate() {
-        engines.each_ref().map(|engine| engine.answers(|_| error(status)));
+        engines.iter().for_each(|engine| engine.answers(|_| error(status)));
         let before = engines.each_ref().map(Engine::turns);
         let answer = balancer.ask(&ask(&format!("conversation-{n}"))).await;
         let tried = std::iter::zip(&engines, before).map(|(engine, before)| engine.turns() - before);
@@ -161,7 +201,7 @@ async fn what_an_engine_decided_is_not_asked_again() {
         .iter()
         .enumerate()
     {
-        engines.each_ref().map(|engine| engine.answers(|_| error(status)));
+        engines.iter().for_each(|engine| engine.answers(|_| error(status)));
         assert_eq!(balancer.ask(&ask(&format!("conversation-{n}"))).await.status.to_string(), status[..3]);
         assert_eq!(engines.iter().map(Engine::turns).sum::<usize>(), n + 1, "{status}");
     }
@@ -199,7 +239,7 @@ async fn nothing_is_tried_again_once_an_answer_began() {
     ];
     for (what, death) in deaths {
         let engines = engines::<2>().await;
-        engines.each_ref().map(|engine| {
+        engines.iter().for_each(|engine| {
             let death = death.clone();
             engine.answers(move |_| death.clone());
         });
@@ -216,7 +256,7 @@ async fn nothing_is_tried_again_once_an_answer_began() {
         })
         .await;
         assert_eq!(engines.iter().map(Engine::turns).sum::<usize>(), 1, "died {what}");
-        let routing = balancer.routing_when("nothing in flight", |routing| routing.total("in_flight") == 0).await;
+        let routing = balancer.idle().await;
         assert_eq!((routing.total("failed_over"), routing.decided()), (0, 1), "died {what}");
     }
 }

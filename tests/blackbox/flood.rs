@@ -54,10 +54,10 @@ fn ask(n: usize) -> Ask {
     if n % 4 < 2 {
         ask = ask.streamed();
     }
-    if n % 10 == 0 {
-        ask = ask.header("x-data-parallel-rank", if n % 20 == 0 { "0" } else { "9" });
+    if n.is_multiple_of(10) {
+        ask = ask.header("x-data-parallel-rank", if n.is_multiple_of(20) { "0" } else { "9" });
     }
-    if n % 5 == 0 { ask.chunked(4096) } else { ask }
+    if n.is_multiple_of(5) { ask.chunked(4096) } else { ask }
 }
 
 async fn call(address: SocketAddr, next: Arc<AtomicUsize>, tally: Arc<Tally>) {
@@ -115,7 +115,7 @@ async fn what_enters_leaves_once() {
         caller.await.expect("a caller that was answered");
     }
 
-    let done = balancer.routing_when("nothing in flight", |routing| routing.total("in_flight") == 0).await;
+    let done = balancer.idle().await;
     assert!(done.column("in_flight").iter().all(|count| *count == 0), "{:?}", done.column("in_flight"));
     let count = |of: &AtomicUsize| of.load(Ordering::SeqCst) as u64;
     let (whole, in_answer, at_once) = (count(&tally.whole), count(&tally.in_answer), count(&tally.at_once));
@@ -125,7 +125,7 @@ async fn what_enters_leaves_once() {
     // Those that left at once may or may not have been routed; all the others are certain.
     let lines = balancer.output.count("the access log", REQUESTS - at_once as usize, request_line).await;
     assert!(lines.len() <= REQUESTS);
-    let routing = balancer.routing_when("nothing in flight", |routing| routing.total("in_flight") == 0).await;
+    let routing = balancer.idle().await;
     let decided = routing.decided();
     assert!(
         (whole + in_answer..=whole + in_answer + at_once).contains(&decided),

@@ -38,8 +38,9 @@ async fn it_answers_in_both_dialects() {
         let expected = if path == "/v1/messages" { (Some(30), Some(20)) } else { (Some(50), Some(20)) };
         assert_eq!(read(&whole.json()["usage"]), expected);
         let text = streamed.text();
-        let last = text.lines().filter_map(|line| line.strip_prefix("data: {")).filter(|line| line.contains("usage"));
-        let last: serde_json::Value = serde_json::from_str(&format!("{{{}", last.last().unwrap())).unwrap();
+        let last =
+            text.lines().rev().filter_map(|line| line.strip_prefix("data: {")).find(|line| line.contains("usage"));
+        let last: serde_json::Value = serde_json::from_str(&format!("{{{}", last.expect("usage"))).unwrap();
         assert_eq!(read(&last["usage"]), expected);
     }
 }

@@ -63,7 +63,7 @@ async fn with_none_left_all_are_tried() {
     let engines = engines::<2>().await;
     let balancer = Balancer::start(one_model(&engines, json!({}))).await;
     let up = balancer.scraped().await.state(&engines[0]).to_string();
-    engines.each_ref().map(|engine| engine.answers_probes(|_, _| error("500 Internal Server Error")));
+    engines.iter().for_each(|engine| engine.answers_probes(|_, _| error("500 Internal Server Error")));
     balancer.routing_when("both are out", |routing| engines.iter().all(|engine| routing.state(engine) != up)).await;
     for n in 0..4 {
         assert_eq!(balancer.ask(&ask(n)).await.status, 200);
@@ -74,7 +74,7 @@ async fn with_none_left_all_are_tried() {
 #[tokio::test]
 async fn a_replica_not_yet_scraped_counts_as_up() {
     let engines = engines::<2>().await;
-    engines.each_ref().map(|engine| engine.answers_probes(|_, _| Answer::new().wait(&Gate::shut())));
+    engines.iter().for_each(|engine| engine.answers_probes(|_, _| Answer::new().wait(&Gate::shut())));
     let mut config = one_model(&engines, json!({}));
     config["scrape"] = json!({"interval": "5 min", "timeout": "1 min"});
     let balancer = Balancer::start(config).await;
@@ -108,7 +108,7 @@ async fn no_replica_means_503_that_may_be_tried_again() {
             None => assert!(answer.json()["error"]["code"].is_string(), "{}", answer.text()),
         }
     }
-    let routing = balancer.routing_when("nothing in flight", |routing| routing.total("in_flight") == 0).await;
+    let routing = balancer.idle().await;
     assert_eq!(routing.decided(), 2);
 }
 

@@ -47,6 +47,45 @@ async fn its_models_are_those_that_replicas_serve() {
     assert!(listed.iter().all(|model| model["max_model_len"] == 32768 && model["object"] == "model"), "{listed:?}");
 }
 
+/// A key of the balancer's own opens an engine; the client's opens it only where it is passed on.
+#[tokio::test]
+async fn its_models_are_asked_for_with_the_right_key() {
+    let cases = [
+        (json!({}), json!(null), "Bearer of-the-client", true),
+        (json!({"client_credentials": "drop"}), json!(null), "Bearer of-the-client", false),
+        (json!({}), json!({"env": "HOMING_TEST_KEY"}), "Bearer of-the-engine", true),
+        (json!({"client_credentials": "drop"}), json!({"env": "HOMING_TEST_KEY"}), "Bearer of-the-engine", true),
+    ];
+    for (server, api_key, expected, listed) in cases {
+        let engine = Engine::start().await;
+        engine.answers_probes(move |request, _| match request.header("authorization") == Some(expected) {
+            true => Answer::json("200 OK", &json!({"object": "list", "data": [{"id": "m", "object": "model"}]})),
+            false => vllm::error("401 Unauthorized"),
+        });
+        let mut config = one_model([&engine], json!({}));
+        config["server"] = server.clone();
+        if !api_key.is_null() {
+            config["models"][0]["replicas"][0]["api_key"] = api_key.clone();
+        }
+        let balancer = Balancer::start_with(config, &[("HOMING_TEST_KEY", "of-the-engine")]).await;
+        let ask = Ask::get("/v1/models").header("authorization", "Bearer of-the-client");
+        let list = balancer.ask(&ask).await.json();
+        assert_eq!(list["data"].as_array().map(Vec::len), Some(usize::from(listed)), "{server} {api_key}: {list}");
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_hangs_does_not_hide_the_models_of_others() {
+    let mut engines = engines::<3>().await;
+    engines[0].answers_probes(|_, _| Answer::new().wait(&Gate::shut()));
+    engines[1].refuse();
+    engines[2].vitals(|vitals| vitals.model = "there".into());
+    let balancer = Balancer::start(one_model(&engines, json!({}))).await;
+    let list = balancer.ask(&Ask::get("/v1/models")).await.json();
+    assert_eq!(list["data"].as_array().map(Vec::len), Some(1), "{list}");
+    assert_eq!(list["data"][0]["id"], "there");
+}
+
 /// The engine's own administration, as the engine knows it and as somebody would disguise it.
 const CLOSED: [&str; 33] = [
     "/sleep",

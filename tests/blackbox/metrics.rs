@@ -43,7 +43,7 @@ async fn all_that_is_promised_is_there() {
     assert_eq!(balancer.ask(&Ask::chat("m", "Hello.").session("session-1")).await.status, 200);
     assert_eq!(balancer.ask(&Ask::chat("m", &"x".repeat(2000))).await.status, 413);
     assert_eq!(balancer.reload(&config).await.status, 200);
-    balancer.routing_when("nothing in flight", |routing| routing.total("in_flight") == 0).await;
+    balancer.idle().await;
     let metrics = balancer.metrics().await;
     for (family, kind, labels) in PROMISED {
         assert_eq!(metrics.kinds.get(family).map(String::as_str), Some(kind), "{family}");
@@ -68,14 +68,14 @@ async fn requests_are_counted_by_what_became_of_them() {
     let balancer = Balancer::start(one_model(&engines, json!({}))).await;
     let statuses = ["200 OK", "400 Bad Request", "404 Not Found", "500 Internal Server Error", "503 Busy"];
     for (n, status) in statuses.into_iter().enumerate() {
-        engines.each_ref().map(|engine| {
+        engines.iter().for_each(|engine| {
             engine.answers(move |request| if status == "200 OK" { turn(request, USAGE) } else { error(status) });
         });
         for id in 0..=n {
             balancer.ask(&Ask::chat("m", "Hello.").session(&format!("session-{id}"))).await;
         }
     }
-    let routing = balancer.routing_when("nothing in flight", |routing| routing.total("in_flight") == 0).await;
+    let routing = balancer.idle().await;
     assert_eq!(routing.decided(), 15);
     balancer.metric_becomes("homing_requests_total", &[], 15.0).await;
     let metrics = balancer.metrics().await;

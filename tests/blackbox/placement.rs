@@ -23,7 +23,7 @@ async fn a_conversation_stays_where_it_was_placed() {
             assert_eq!(next.replica(), first.replica(), "{path}, streamed: {streamed}");
         }
     }
-    let routing = balancer.routing_when("nothing in flight", |routing| routing.total("in_flight") == 0).await;
+    let routing = balancer.idle().await;
     assert_eq!((routing.total("placed"), routing.total("sticky"), routing.decided()), (4, 12, 16));
     assert_eq!(routing.column("placed"), [2, 1, 1]);
     assert_eq!(routing.column("sticky"), [6, 3, 3]);
@@ -70,6 +70,24 @@ async fn a_burst_of_new_conversations_spreads_evenly() {
     }
 }
 
+/// The first turns of one conversation, all at once: it is placed once, and the others find that home.
+#[tokio::test]
+async fn a_conversation_that_begins_many_times_has_one_home() {
+    let engines = engines::<4>().await;
+    let balancer = Balancer::start(one_model(&engines, json!({"spill_threshold": 100}))).await;
+    let gate = Gate::shut();
+    engines.iter().for_each(|engine| engine.holds(&gate));
+    let answers = ask_all(balancer.listen, (0..40).map(|_| Ask::chat("m", "Hello.").session("session-1")));
+    until("40 requests", async || (engines.iter().map(Engine::turns).sum::<usize>() == 40).then_some(())).await;
+    gate.open();
+    for answer in answers {
+        assert_eq!(answer.await.unwrap().status, 200);
+    }
+    let routing = balancer.routing().await;
+    assert_eq!((routing.total("placed"), routing.total("sticky"), routing.decided()), (1, 39, 40));
+    assert_eq!(routing.column("conversations"), [1, 0, 0, 0]);
+}
+
 /// Places new conversations one after the other, all held, and says which engine each went to.
 async fn places(balancer: &Balancer, engines: &[Engine], count: usize, held: bool) -> Vec<usize> {
     let gate = Gate::shut();
@@ -86,7 +104,7 @@ async fn places(balancer: &Balancer, engines: &[Engine], count: usize, held: boo
         went.push(moved.await);
         if !held {
             answers.pop().unwrap().await.unwrap().is("placed");
-            balancer.routing_when("nothing in flight", |routing| routing.total("in_flight") == 0).await;
+            balancer.idle().await;
         }
     }
     gate.open();

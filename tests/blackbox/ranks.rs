@@ -93,7 +93,7 @@ async fn a_rank_without_a_home_is_on_the_least_loaded_engine_that_has_it() {
     let ([small, large, other], config) = ranked([2, 4, 4], json!({})).await;
     let balancer = Balancer::start(config).await;
     let gate = Gate::shut();
-    [&small, &large, &other].map(|engine| engine.holds(&gate));
+    [&small, &large, &other].iter().for_each(|engine| engine.holds(&gate));
     let mut held = Vec::new();
     for (n, (choice, engine)) in
         [("1", &small), ("1", &large), ("3", &other), ("3", &large), ("3", &other)].into_iter().enumerate()
@@ -121,6 +121,39 @@ async fn an_invalid_rank_is_passed_on_as_it_came() {
     }
     let routing = balancer.routing().await;
     assert_eq!((routing.total("unrouted"), routing.decided()), (invalid.len() as u64, invalid.len() as u64));
+}
+
+/// The ranks of a dead engine are all dead: the tries that are left go elsewhere.
+#[tokio::test]
+async fn a_dead_engine_s_other_ranks_are_not_tried() {
+    let ([mut dead, alive], config) = ranked([4, 2], json!({})).await;
+    let balancer = Balancer::start(config).await;
+    balancer.ask(&turn("session-0")).await.is("placed");
+    assert_eq!(dead.turns(), 1);
+    dead.refuse();
+    for n in 0..6 {
+        let answer = balancer.ask(&turn(&format!("session-{n}"))).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert!(answer.replica().starts_with(&alive.name()), "{}", answer.replica());
+        // The rank that it is sent is one of the engine that answers.
+        let sent = alive.last().header(RANK).map(str::to_string);
+        assert_eq!(answer.replica().split_once('#').map(|(_, rank)| rank.to_string()), sent);
+    }
+}
+
+#[tokio::test]
+async fn a_restart_forgets_the_conversations_of_all_ranks() {
+    let ([engine], config) = ranked([2], json!({})).await;
+    let balancer = Balancer::start(config).await;
+    balancer.scraped().await;
+    for id in ["session-0", "session-1"] {
+        balancer.ask(&turn(id)).await.is("placed");
+    }
+    engine.vitals(|vitals| vitals.start_time_s += 60.0);
+    balancer.routing_when("no conversation left", |routing| routing.column("conversations") == [0, 0]).await;
+    for id in ["session-0", "session-1"] {
+        balancer.ask(&turn(id)).await.is("placed");
+    }
 }
 
 #[tokio::test]

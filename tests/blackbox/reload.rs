@@ -59,7 +59,7 @@ async fn replicas_that_stay_keep_what_they_had() {
     balancer.ask(&turn("conversation-a")).await.is("placed").from(stays);
     balancer.ask(&turn("conversation-b")).await.is("placed").from(goes);
     let gate = Gate::shut();
-    [stays, goes].map(|engine| engine.holds(&gate));
+    [stays, goes].iter().for_each(|engine| engine.holds(&gate));
     let mut streams = Vec::new();
     for id in ["conversation-a", "conversation-b"] {
         let mut client = balancer.client().await;
@@ -79,7 +79,7 @@ async fn replicas_that_stay_keep_what_they_had() {
         // Where they were, whatever became of the replica.
         assert!(client.rest(head, "POST").await.text().ends_with("[DONE]\n\n"));
     }
-    let routing = balancer.routing_when("nothing in flight", |routing| routing.total("in_flight") == 0).await;
+    let routing = balancer.idle().await;
     assert_eq!(routing.names(), [stays.name(), comes.name()]);
     balancer.ask(&turn("conversation-a")).await.is("sticky").from(stays);
     let moved = balancer.ask(&turn("conversation-b")).await;
@@ -210,7 +210,7 @@ async fn reloads_under_load_lose_nothing() {
     for caller in callers {
         asked += caller.await.expect("a caller that lost nothing");
     }
-    let routing = balancer.routing_when("nothing in flight", |routing| routing.total("in_flight") == 0).await;
+    let routing = balancer.idle().await;
     assert_eq!(routing.decided(), asked as u64, "each request asked was decided once");
     assert_eq!(engines.iter().map(Engine::turns).sum::<usize>(), asked, "and arrived once");
     assert_eq!(routing.total("failed_over"), 0);

@@ -7,12 +7,13 @@ use crate::harness::*;
 
 #[tokio::test]
 async fn a_restart_forgets_the_conversations_of_that_engine_alone() {
-    let restarts: [(&str, fn(&mut Vitals)); 2] = [
+    type Change = fn(&mut Vitals);
+    let restarts: [(&str, Change); 2] = [
         ("a new start time", |vitals| vitals.start_time_s += 60.0),
         ("counters that fall", |vitals| {
             let rank = &mut vitals.ranks[0];
-            [&mut rank.prefix_queries, &mut rank.prefix_hits, &mut rank.prompt_tokens, &mut rank.generation_tokens]
-                .map(|counter| *counter = 0.0);
+            (rank.prefix_queries, rank.prefix_hits) = (0.0, 0.0);
+            (rank.prompt_tokens, rank.generation_tokens) = (0.0, 0.0);
         }),
     ];
     let turn = |id: &str| Ask::chat("m", "Hello.").session(id);

@@ -146,6 +146,20 @@ async fn an_agent_is_a_conversation_of_its_own_unless_told() {
 }
 
 #[tokio::test]
+async fn a_codex_thread_is_an_agent() {
+    let (balancer, _engines) = balancer(json!({})).await;
+    let ask = |words: &str, thread: &str| {
+        Ask::chat("m", words)
+            .header("user-agent", "codex_cli_rs/0.1")
+            .header("session-id", "codex-session-1")
+            .header("thread-id", thread)
+    };
+    balancer.ask(&ask("One.", "thread-0001")).await.is("placed");
+    balancer.ask(&ask("Two.", "thread-0002")).await.is("placed");
+    balancer.ask(&ask("Three.", "thread-0001")).await.is("sticky");
+}
+
+#[tokio::test]
 async fn an_operator_s_own_header_comes_first_and_as_it_is() {
     let (balancer, _engines) = balancer(json!({"headers": ["x-tenant-chat"]})).await;
     let ask =

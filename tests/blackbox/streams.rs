@@ -44,8 +44,9 @@ async fn they_pass_byte_for_byte() {
 async fn other_answers_pass_as_they_are() {
     let engine = Engine::start().await;
     let balancer = Balancer::start(one_model([&engine], json!({}))).await;
-    let large: Vec<u8> = (0..3_000_000u32).map(|i| (i * 31 >> 3) as u8).collect();
-    let cases: [(&str, &[(&str, &str)], &[u8]); 5] = [
+    let large: Vec<u8> = (0..3_000_000u32).map(|i| ((i * 31) >> 3) as u8).collect();
+    type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a [u8]);
+    let cases: [Case; 5] = [
         ("200 OK", &[("content-type", "application/octet-stream")], &large),
         ("200 OK", &[("content-type", "application/json"), ("content-encoding", "gzip")], b"\x1f\x8b not really"),
         ("200 OK", &[("content-type", "application/json")], b""),
@@ -78,7 +79,7 @@ async fn each_piece_comes_when_the_engine_sends_it() {
         assert_eq!(balancer.routing().await.total("in_flight"), 1);
         gate.open();
         assert!(client.rest(head, "POST").await.body.ends_with(b"\n\n"), "{path}");
-        balancer.routing_when("nothing in flight", |routing| routing.total("in_flight") == 0).await;
+        balancer.idle().await;
     }
 }
 
@@ -107,7 +108,7 @@ async fn a_client_that_leaves_ends_the_request_at_the_engine() {
             engine.saw("an ended request", |seen| seen.left == left).await;
         }
     }
-    let routing = balancer.routing_when("nothing in flight", |routing| routing.total("in_flight") == 0).await;
+    let routing = balancer.idle().await;
     assert_eq!(routing.decided(), left as u64);
 }
 

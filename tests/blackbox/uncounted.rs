@@ -20,6 +20,7 @@ async fn they_follow_the_home_and_are_counted_nowhere() {
     let turn = |id: &str| Ask::messages("m", "Hello.").session(id);
     balancer.ask(&turn("conversation-a")).await.is("placed").from(first);
     balancer.ask(&turn("conversation-b")).await.is("placed").from(home);
+    balancer.idle().await;
     let gate = Gate::shut();
     home.holds(&gate);
     let held = ask_all(balancer.listen, PATHS.map(|path| Ask::turn(path, "m", "Hello.").session("conversation-b")));

@@ -88,7 +88,12 @@ impl Balancer {
         until(what, async || Some(self.routing().await).filter(|routing| reached(routing))).await
     }
 
-    /// Waits until every replica of `m` was scraped and none is in flight.
+    /// Waits until nothing is in flight: a client may have its whole answer a moment before the balancer notes it.
+    pub async fn idle(&self) -> Routing {
+        self.routing_when("nothing in flight", |routing| routing.total("in_flight") == 0).await
+    }
+
+    /// Waits until every replica of `m` was scraped.
     pub async fn scraped(&self) -> Routing {
         self.routing_when("a reading of every replica", |routing| {
             routing.replicas().iter().all(|replica| replica["reading_age_s"].is_number())

@@ -17,7 +17,7 @@ async fn routing_is_shown_whole() {
         (rank.prefix_queries, rank.prefix_hits) = (1000.0, 600.0);
     });
     let unread = Engine::start().await;
-    unread.answers_probes(|_, _| vllm::error("500 Internal Server Error"));
+    unread.answers_all_probes(vllm::error("500 Internal Server Error"));
     let balancer = Balancer::start(one_model(engines.iter().chain([&unread]), json!({"max_num_seqs": 32}))).await;
     let read = |routing: &routing::Routing| {
         engines.iter().all(|engine| routing.replica(&engine.name())["reading_age_s"].is_number())

@@ -1,7 +1,7 @@
 //! Which replicas are asked: those whose metrics can be read, and all where none can.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::json;
 
@@ -12,32 +12,37 @@ fn ask(n: usize) -> Ask {
     Ask::chat("m", "Hello.").session(&format!("session-{n}"))
 }
 
+/// Of the readings or of the health that an engine states itself.
 #[tokio::test]
-async fn three_failed_scrapes_take_a_replica_out_and_a_good_one_brings_it_back() {
-    let engines = engines::<2>().await;
-    let balancer = Balancer::start(one_model(&engines, json!({}))).await;
-    let up = balancer.scraped().await.state(&engines[0]).to_string();
-    // Two fail, the third is held: until it has failed too, the replica is up.
-    let gate = Gate::shut();
-    let third = gate.clone();
-    let failed = std::sync::atomic::AtomicUsize::new(0);
-    engines[0].answers_probes(move |_, _| match failed.fetch_add(1, Ordering::SeqCst) {
-        0 | 1 => error("500 Internal Server Error"),
-        2 => error("500 Internal Server Error").after(&third),
-        _ => error("500 Internal Server Error"),
-    });
-    let before = engines[0].probes();
-    engines[0].saw("three scrapes", |seen| seen.probes >= before + 3).await;
-    assert_eq!(balancer.routing().await.state(&engines[0]), up, "two failures are not three");
-    gate.open();
-    balancer.routing_when("the replica is out", |routing| routing.state(&engines[0]) != up).await;
-    assert_eq!(balancer.routing().await.state(&engines[1]), up);
-    for n in 0..4 {
-        balancer.ask(&ask(n)).await.is("placed").from(&engines[1]);
+async fn three_failures_take_a_replica_out_and_a_good_one_brings_it_back() {
+    for path in ["/metrics", "/health"] {
+        let engines = engines::<2>().await;
+        let balancer = Balancer::start(one_model(&engines, json!({}))).await;
+        let up = balancer.scraped().await.state(&engines[0]).to_string();
+        // Two fail, the third is held: until it has failed too, the replica is up.
+        let gate = Gate::shut();
+        let failed = Arc::new(AtomicUsize::new(0));
+        let (third, count) = (gate.clone(), failed.clone());
+        engines[0].answers_probes(move |probe| {
+            let failure = error("500 Internal Server Error");
+            match probe.path() == path {
+                true if count.fetch_add(1, Ordering::SeqCst) == 2 => Some(failure.after(&third)),
+                true => Some(failure),
+                false => None,
+            }
+        });
+        engines[0].saw("three failures", |_| failed.load(Ordering::SeqCst) == 3).await;
+        assert_eq!(balancer.routing().await.state(&engines[0]), up, "{path}: two failures are not three");
+        gate.open();
+        balancer.routing_when("the replica is out", |routing| routing.state(&engines[0]) != up).await;
+        assert_eq!(balancer.routing().await.state(&engines[1]), up);
+        for n in 0..4 {
+            balancer.ask(&ask(n)).await.is("placed").from(&engines[1]);
+        }
+        engines[0].answers_probes(|_| None);
+        balancer.routing_when("the replica is back", |routing| routing.state(&engines[0]) == up).await;
+        balancer.ask(&ask(4)).await.is("placed").from(&engines[0]);
     }
-    engines[0].answers_probes_well();
-    balancer.routing_when("the replica is back", |routing| routing.state(&engines[0]) == up).await;
-    balancer.ask(&ask(4)).await.is("placed").from(&engines[0]);
 }
 
 #[tokio::test]
@@ -53,7 +58,7 @@ async fn a_scrape_that_is_slow_or_endless_fails() {
         config["scrape"] = json!({"interval": "100 ms", "timeout": "200 ms", "max_size": "8 KiB"});
         let balancer = Balancer::start(config).await;
         let up = balancer.scraped().await.state(&engines[0]).to_string();
-        engines[0].answers_probes(move |_, _| answer.clone());
+        engines[0].answers_all_probes(answer);
         balancer.routing_when(what, |routing| routing.state(&engines[0]) != up).await;
     }
 }
@@ -63,7 +68,7 @@ async fn with_none_left_all_are_tried() {
     let engines = engines::<2>().await;
     let balancer = Balancer::start(one_model(&engines, json!({}))).await;
     let up = balancer.scraped().await.state(&engines[0]).to_string();
-    engines.iter().for_each(|engine| engine.answers_probes(|_, _| error("500 Internal Server Error")));
+    engines.iter().for_each(|engine| engine.answers_all_probes(error("500 Internal Server Error")));
     balancer.routing_when("both are out", |routing| engines.iter().all(|engine| routing.state(engine) != up)).await;
     for n in 0..4 {
         assert_eq!(balancer.ask(&ask(n)).await.status, 200);
@@ -74,7 +79,7 @@ async fn with_none_left_all_are_tried() {
 #[tokio::test]
 async fn a_replica_not_yet_scraped_counts_as_up() {
     let engines = engines::<2>().await;
-    engines.iter().for_each(|engine| engine.answers_probes(|_, _| Answer::new().wait(&Gate::shut())));
+    engines.iter().for_each(|engine| engine.answers_all_probes(Answer::new().wait(&Gate::shut())));
     let mut config = one_model(&engines, json!({}));
     config["scrape"] = json!({"interval": "5 min", "timeout": "1 min"});
     let balancer = Balancer::start(config).await;
@@ -117,11 +122,7 @@ async fn ready_once_a_replica_answered() {
     let engine = Engine::start().await;
     let well = Arc::new(AtomicBool::new(false));
     let told = well.clone();
-    let vitals = vllm::Vitals::of_ranks(1).text();
-    engine.answers_probes(move |_, _| match told.load(Ordering::SeqCst) {
-        true => Answer::whole("200 OK", &[], vitals.as_bytes()),
-        false => error("500 Internal Server Error"),
-    });
+    engine.answers_probes(move |_| (!told.load(Ordering::SeqCst)).then(|| error("500 Internal Server Error")));
     let balancer = Balancer::start(one_model([&engine], json!({}))).await;
     assert_eq!(balancer.ask_admin(&Ask::get("/healthz")).await.status, 200);
     assert_eq!(balancer.ask_admin(&Ask::get("/readyz")).await.status, 503);

@@ -58,9 +58,8 @@ async fn its_models_are_asked_for_with_the_right_key() {
     ];
     for (server, api_key, expected, listed) in cases {
         let engine = Engine::start().await;
-        engine.answers_probes(move |request, _| match request.header("authorization") == Some(expected) {
-            true => Answer::json("200 OK", &json!({"object": "list", "data": [{"id": "m", "object": "model"}]})),
-            false => vllm::error("401 Unauthorized"),
+        engine.answers_probes(move |probe| {
+            (probe.header("authorization") != Some(expected)).then(|| vllm::error("401 Unauthorized"))
         });
         let mut config = one_model([&engine], json!({}));
         config["server"] = server.clone();
@@ -77,7 +76,7 @@ async fn its_models_are_asked_for_with_the_right_key() {
 #[tokio::test]
 async fn an_engine_that_hangs_does_not_hide_the_models_of_others() {
     let mut engines = engines::<3>().await;
-    engines[0].answers_probes(|_, _| Answer::new().wait(&Gate::shut()));
+    engines[0].answers_all_probes(Answer::new().wait(&Gate::shut()));
     engines[1].refuse();
     engines[2].vitals(|vitals| vitals.model = "there".into());
     let balancer = Balancer::start(one_model(&engines, json!({}))).await;

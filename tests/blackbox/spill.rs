@@ -72,7 +72,7 @@ async fn nothing_spills_to_a_replica_that_is_out() {
         balancer.ask(&turn(id)).await.is("placed").from(engine);
     }
     let up = balancer.scraped().await.state(out).to_string();
-    out.answers_probes(|_, _| vllm::error("500 Internal Server Error"));
+    out.answers_all_probes(vllm::error("500 Internal Server Error"));
     balancer.routing_when("the replica is out", |routing| routing.state(out) != up).await;
     balancer.idle().await;
     let gate = Gate::shut();

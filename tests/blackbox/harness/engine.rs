@@ -26,19 +26,19 @@ pub struct Request {
 #[derive(Default)]
 pub struct Seen {
     pub requests: Vec<Arc<Request>>,
-    pub probes: usize,
+    pub probes: Vec<Arc<Request>>,
     /// Requests whose sender went away before the answer was complete.
     pub left: usize,
 }
 
 type Script = Box<dyn Fn(&Request) -> Answer + Send>;
-type ProbeScript = Box<dyn Fn(&Request, usize) -> Answer + Send>;
+type ProbeScript = Box<dyn Fn(&Request) -> Option<Answer> + Send>;
 
 struct Shared {
     seen: watch::Sender<Seen>,
     script: Mutex<Script>,
-    /// Takes the place of the readings in `vitals`, if set; told how many probes came before.
-    probe_script: Mutex<Option<ProbeScript>>,
+    /// Comes before the usual answer to a probe.
+    probe_script: Mutex<ProbeScript>,
     vitals: Mutex<Vitals>,
 }
 
@@ -89,7 +89,7 @@ impl Engine {
         let shared = Shared {
             seen: watch::Sender::new(Seen::default()),
             script: Mutex::new(Box::new(|request| vllm::turn(request, USAGE))),
-            probe_script: Mutex::new(None),
+            probe_script: Mutex::new(Box::new(|_| None)),
             vitals: Mutex::new(Vitals::of_ranks(ranks)),
         };
         let mut engine = Engine { address, shared: Arc::new(shared), _reservation: reservation, accepting: None };
@@ -135,14 +135,14 @@ impl Engine {
         self.answers(move |request| vllm::turn_held(request, USAGE, &gate));
     }
 
-    /// What each probe (metrics, health, models) is answered with from now on, by how many came before it.
-    pub fn answers_probes(&self, script: impl Fn(&Request, usize) -> Answer + Send + 'static) {
-        *self.shared.probe_script.lock().unwrap() = Some(Box::new(script));
+    /// What each probe (metrics, health, models) is answered with from now on; `None` is what is usual.
+    pub fn answers_probes(&self, script: impl Fn(&Request) -> Option<Answer> + Send + 'static) {
+        *self.shared.probe_script.lock().unwrap() = Box::new(script);
     }
 
-    /// Answers probes as usual again.
-    pub fn answers_probes_well(&self) {
-        *self.shared.probe_script.lock().unwrap() = None;
+    /// The same answer for all of them.
+    pub fn answers_all_probes(&self, answer: Answer) {
+        self.answers_probes(move |_| Some(answer.clone()));
     }
 
     /// Changes what /metrics says.
@@ -158,11 +158,6 @@ impl Engine {
     /// How many turns came so far.
     pub fn turns(&self) -> usize {
         self.shared.seen.borrow().requests.len()
-    }
-
-    /// How many probes came so far.
-    pub fn probes(&self) -> usize {
-        self.shared.seen.borrow().probes
     }
 
     /// The last turn that came.
@@ -284,12 +279,9 @@ impl Shared {
             self.seen.send_modify(|seen| seen.requests.push(Arc::new(request)));
             return answer;
         }
-        let before = self.seen.borrow().probes;
-        let answer = match &*self.probe_script.lock().unwrap() {
-            Some(script) => script(&request, before),
-            None => self.probe(&request),
-        };
-        self.seen.send_modify(|seen| seen.probes += 1);
+        let scripted = self.probe_script.lock().unwrap()(&request);
+        let answer = scripted.unwrap_or_else(|| self.probe(&request));
+        self.seen.send_modify(|seen| seen.probes.push(Arc::new(request)));
         answer
     }
 

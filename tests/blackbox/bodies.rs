@@ -117,6 +117,38 @@ async fn a_client_that_waits_to_be_told_is_told() {
     }
 }
 
+/// JSON that engines read and a strict or careless reader would stumble over.
+#[tokio::test]
+async fn odd_json_is_routed_and_passed_on() {
+    let engines = engines::<2>().await;
+    let models = [model("m", [&engines[0]], json!({})), model("other", [&engines[1]], json!({}))];
+    let balancer = Balancer::start(json!({"models": models})).await;
+    let nested = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let user = |content: &str| format!(r#"{{"messages":[{{"role":"user","content":{content}}}],"model":"m"}}"#);
+    let cases = [
+        ("half of a surrogate pair", user(r#""cut \ud83d here""#)),
+        ("the other half", user(r#""\ude00""#)),
+        ("a zero character", user(r#""a\u0000b""#)),
+        ("content that is null", user("null")),
+        ("content that is a number", user("7")),
+        ("messages that are no list", r#"{"messages":"Hello.","model":"m"}"#.into()),
+        ("a number beyond all bounds", r#"{"x":1e999,"seed":123456789012345678901234567890,"model":"m"}"#.into()),
+        ("a deep nest", format!(r#"{{"tools":{nested},"model":"m"}}"#)),
+        ("a deep nest of content", user(&nested)),
+        ("a name twice: the last counts", r#"{"model":"other","messages":[],"model":"m"}"#.into()),
+        ("white space about", format!("\r\n\t {} \n\n", user(r#""Hello.""#))),
+        ("half a pair among the ids", r#"{"metadata":{"user_id":"\ud83d"},"session_id":"\ud83d","model":"m"}"#.into()),
+    ];
+    for path in DIALECTS {
+        for (what, body) in &cases {
+            let answer = balancer.ask(&post(path, body.clone())).await;
+            assert_eq!(answer.status, 200, "{what}, {path}: {}", answer.text());
+            assert_eq!(answer.replica(), engines[0].name(), "{what}, {path}");
+            assert!(engines[0].last().body == body.as_bytes(), "{what}, {path}: the body differs");
+        }
+    }
+}
+
 /// Requests sent without waiting for the answers before them.
 #[tokio::test]
 async fn pipelined_requests_are_answered_in_order() {

@@ -162,6 +162,24 @@ async fn a_conversation_whose_home_is_down_gets_a_new_home() {
     assert_eq!(stays.replica(), settled.replica());
 }
 
+/// No scrape has to fail first: a connection refused says enough.
+#[tokio::test]
+async fn the_next_turn_goes_straight_to_the_new_home() {
+    let mut engines = engines::<2>().await;
+    let mut config = one_model(&engines, json!({}));
+    config["scrape"] = json!({"interval": "5 min"});
+    let balancer = Balancer::start(config).await;
+    balancer.scraped().await;
+    balancer.ask(&ask("conversation-a")).await.is("placed").from(&engines[0]);
+    engines[0].refuse();
+    for _ in 0..3 {
+        balancer.ask(&ask("conversation-a")).await.is("sticky").from(&engines[1]);
+    }
+    let routing = balancer.idle().await;
+    assert_eq!(routing.total("failed_over"), 1);
+    assert_eq!(routing.column("conversations"), [0, 1]);
+}
+
 #[tokio::test]
 async fn at_most_two_more_replicas_are_tried() {
     let engines = engines::<5>().await;

@@ -17,19 +17,21 @@ fn ask(n: usize) -> Ask {
 async fn three_failures_take_a_replica_out_and_a_good_one_brings_it_back() {
     for path in ["/metrics", "/health"] {
         let engines = engines::<2>().await;
-        let balancer = Balancer::start(one_model(&engines, json!({}))).await;
+        let mut config = one_model(&engines, json!({}));
+        config["scrape"] = json!({"interval": "100 ms", "timeout": "1 min"});
+        let balancer = Balancer::start(config).await;
         let up = balancer.scraped().await.state(&engines[0]).to_string();
-        // Two fail, the third is held: until it has failed too, the replica is up.
-        let gate = Gate::shut();
+        // Two fail, the third is held: until it has failed too, the replica is up. No fourth comes to an end.
+        let (gate, fourth) = (Gate::shut(), Gate::shut());
         let failed = Arc::new(AtomicUsize::new(0));
-        let (third, count) = (gate.clone(), failed.clone());
+        let (third, never, count) = (gate.clone(), fourth.clone(), failed.clone());
         engines[0].answers_probes(move |probe| {
             let failure = error("500 Internal Server Error");
-            match probe.path() == path {
-                true if count.fetch_add(1, Ordering::SeqCst) == 2 => Some(failure.after(&third)),
-                true => Some(failure),
-                false => None,
-            }
+            (probe.path() == path).then(|| match count.fetch_add(1, Ordering::SeqCst) {
+                0 | 1 => failure,
+                2 => failure.after(&third),
+                _ => Answer::new().wait(&never),
+            })
         });
         engines[0].saw("three failures", |_| failed.load(Ordering::SeqCst) == 3).await;
         assert_eq!(balancer.routing().await.state(&engines[0]), up, "{path}: two failures are not three");
@@ -40,6 +42,7 @@ async fn three_failures_take_a_replica_out_and_a_good_one_brings_it_back() {
             balancer.ask(&ask(n)).await.is("placed").from(&engines[1]);
         }
         engines[0].answers_probes(|_| None);
+        fourth.open();
         balancer.routing_when("the replica is back", |routing| routing.state(&engines[0]) == up).await;
         balancer.ask(&ask(4)).await.is("placed").from(&engines[0]);
     }

@@ -117,12 +117,17 @@ async fn places(balancer: &Balancer, engines: &[Engine], count: usize, held: boo
 /// Half of the cache in use weighs as much as four conversations, on a replica or in flight there.
 #[tokio::test]
 async fn a_full_cache_weighs_on_placement() {
-    for (held, expected) in [(false, [1, 1, 1, 1, 0, 1, 0]), (true, [1, 1, 0, 1, 0, 1, 0])] {
+    for (full, held, expected) in [
+        (0, false, [1, 1, 1, 1, 0, 1, 0]),
+        (0, true, [1, 1, 0, 1, 0, 1, 0]),
+        // At equal loads, fewer live conversations come before the order.
+        (1, false, [0, 0, 0, 0, 1, 0, 1]),
+    ] {
         let engines = engines::<2>().await;
-        engines[0].vitals(|vitals| vitals.ranks[0].kv_cache_usage = Some(0.5));
+        engines[full].vitals(|vitals| vitals.ranks[0].kv_cache_usage = Some(0.5));
         let balancer = Balancer::start(one_model(&engines, json!({}))).await;
         balancer.scraped().await;
-        assert_eq!(places(&balancer, &engines, 7, held).await, expected, "held: {held}");
+        assert_eq!(places(&balancer, &engines, 7, held).await, expected, "{full} is half full, held: {held}");
     }
 }
 

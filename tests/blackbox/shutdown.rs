@@ -97,6 +97,18 @@ async fn the_grace_period_ends_what_does_not_end() {
     engine.saw("an ended request", |seen| seen.left == 1).await;
 }
 
+#[tokio::test]
+async fn it_listens_on_each_address() {
+    let engine = Engine::start().await;
+    let mut config = one_model([&engine], json!({}));
+    config["listen"] = json!([{"address": "127.0.0.1:0"}, {"address": "127.0.0.2:0"}]);
+    let balancer = Balancer::start(config).await;
+    let listens = |line: &str| balancer::address(line, "listening on http://");
+    for address in balancer.output.count("addresses", 2, listens).await {
+        assert_eq!(client::ask_once(address, &Ask::chat("m", "Hello.")).await.status, 200, "{address}");
+    }
+}
+
 /// What went wrong at the start is one sentence and an exit status.
 #[tokio::test]
 async fn a_start_that_fails_says_why_in_a_sentence() {

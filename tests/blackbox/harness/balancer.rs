@@ -155,7 +155,8 @@ impl Drop for Balancer {
     }
 }
 
-fn address(line: &str, before: &str) -> Option<SocketAddr> {
+/// The address that stands in a line after `before`.
+pub fn address(line: &str, before: &str) -> Option<SocketAddr> {
     let (_, rest) = line.split_once(before)?;
     rest.split_whitespace().next()?.trim_end_matches(['/', ',', '.']).parse().ok()
 }

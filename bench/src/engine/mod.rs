@@ -55,14 +55,7 @@ impl Engine {
     pub fn new(profile: Profile) -> Self {
         let pool = BlockPool::new(profile.engine.num_blocks());
         let scheduler = Scheduler::new(profile.engine.scheduler(), pool);
-        Self {
-            profile,
-            scheduler,
-            slowdown: 1.0,
-            prompt_tokens: 0,
-            prompt_tokens_cached: 0,
-            generation_tokens: 0,
-        }
+        Self { profile, scheduler, slowdown: 1.0, prompt_tokens: 0, prompt_tokens_cached: 0, generation_tokens: 0 }
     }
 
     /// An empty prompt, hashed as this engine needs it.
@@ -81,21 +74,13 @@ impl Engine {
         }
         if request.prompt.block_size() != engine.block_size {
             let prompt = request.prompt.block_size();
-            return Err(SubmitError::BlockSize {
-                prompt,
-                engine: engine.block_size,
-            });
+            return Err(SubmitError::BlockSize { prompt, engine: engine.block_size });
         }
         let (prompt_tokens, max_model_len) = (request.prompt.len(), engine.max_model_len);
         if prompt_tokens >= max_model_len {
-            return Err(SubmitError::TooLong {
-                prompt_tokens,
-                max_model_len,
-            });
+            return Err(SubmitError::TooLong { prompt_tokens, max_model_len });
         }
-        self.scheduler
-            .waiting
-            .push_back(Sequence::new(request, max_model_len, now_s));
+        self.scheduler.waiting.push_back(Sequence::new(request, max_model_len, now_s));
         Ok(())
     }
 
@@ -124,16 +109,9 @@ impl Engine {
         let mut events = Vec::with_capacity(self.scheduler.running.len());
         self.count_first_tokens();
         self.scheduler.finish_step(end_s, &mut events);
-        let tokens = events
-            .iter()
-            .filter(|event| matches!(event, Event::Token { .. }))
-            .count();
+        let tokens = events.iter().filter(|event| matches!(event, Event::Token { .. })).count();
         self.generation_tokens += tokens as u64;
-        Some(Step {
-            end_s,
-            tokens: load.tokens,
-            events,
-        })
+        Some(Step { end_s, tokens: load.tokens, events })
     }
 
     /// Makes the steps from now on last `factor` times as long, above 0.

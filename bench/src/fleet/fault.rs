@@ -58,11 +58,7 @@ impl Fault {
 
     /// How much longer steps take.
     pub(super) fn slowdown(&self) -> f64 {
-        if let Self::Slow { factor } = self {
-            *factor
-        } else {
-            1.0
-        }
+        if let Self::Slow { factor } = self { *factor } else { 1.0 }
     }
 
     /// Whether the process that serves now must end.

@@ -51,14 +51,7 @@ pub struct FleetConfig {
 impl FleetConfig {
     /// `replicas` replicas in real time on free ports.
     pub fn new(profile: Profile, replicas: u32) -> Self {
-        Self {
-            profile,
-            replicas,
-            data_parallel: false,
-            speed: 1.0,
-            port: 0,
-            answer_tokens: None,
-        }
+        Self { profile, replicas, data_parallel: false, speed: 1.0, port: 0, answer_tokens: None }
     }
 
     fn check(&self) -> io::Result<()> {
@@ -93,29 +86,16 @@ impl Fleet {
     /// When the configuration is out of range or a port cannot be bound.
     pub async fn start(config: FleetConfig) -> io::Result<Self> {
         config.check()?;
-        let (ports, ranks) = if config.data_parallel {
-            (1, config.replicas)
-        } else {
-            (config.replicas, 1)
-        };
-        let settings = Settings {
-            profile: config.profile,
-            ranks,
-            speed: config.speed,
-            answer_tokens: config.answer_tokens,
-        };
+        let (ports, ranks) = if config.data_parallel { (1, config.replicas) } else { (config.replicas, 1) };
+        let settings =
+            Settings { profile: config.profile, ranks, speed: config.speed, answer_tokens: config.answer_tokens };
         let switches: Switches = (0..ports).map(|_| watch::Sender::new(Fault::Ok)).collect();
         let mut replicas = Vec::new();
         let mut tasks = JoinSet::new();
         for (index, switch) in switches.iter().enumerate() {
             let address = SocketAddr::new(HOST, nth_port(config.port, index)?);
-            let replica =
-                Replica::bind(address, settings.clone(), switch.subscribe()).map_err(|error| {
-                    io::Error::new(
-                        error.kind(),
-                        format!("replica {index} at {address}: {error}"),
-                    )
-                })?;
+            let replica = Replica::bind(address, settings.clone(), switch.subscribe())
+                .map_err(|error| io::Error::new(error.kind(), format!("replica {index} at {address}: {error}")))?;
             replicas.push(replica.address);
             tasks.spawn(replica.run());
         }
@@ -123,14 +103,7 @@ impl Fleet {
         let control = listener.local_addr()?;
         let router = control::router(switches.clone());
         tasks.spawn(async move { axum::serve(listener, router).await });
-        Ok(Self {
-            replicas,
-            ranks,
-            model: settings.profile.model.name,
-            control,
-            switches,
-            tasks,
-        })
+        Ok(Self { replicas, ranks, model: settings.profile.model.name, control, switches, tasks })
     }
 
     /// The address of each replica.
@@ -177,11 +150,6 @@ fn nth_port(first: u16, index: usize) -> io::Result<u16> {
         return Ok(0);
     }
     let port = usize::from(first) + index;
-    let error = || {
-        io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("port {port} is above 65535: start lower"),
-        )
-    };
+    let error = || io::Error::new(io::ErrorKind::InvalidInput, format!("port {port} is above 65535: start lower"));
     u16::try_from(port).map_err(|_| error())
 }

@@ -28,11 +28,7 @@ pub struct Output {
 }
 
 enum Command {
-    Submit {
-        request: Request,
-        at: Instant,
-        outputs: mpsc::UnboundedSender<Output>,
-    },
+    Submit { request: Request, at: Instant, outputs: mpsc::UnboundedSender<Output> },
     Abort(RequestId),
 }
 
@@ -61,12 +57,7 @@ impl Rank {
             now_s: 0.0,
         };
         tokio::spawn(driver.run());
-        Self {
-            commands,
-            stats,
-            faults,
-            in_flight: Arc::new(()),
-        }
+        Self { commands, stats, faults, in_flight: Arc::new(()) }
     }
 
     /// Gives the engine a request. Its outputs come from what is returned; dropping that aborts the request.
@@ -74,11 +65,7 @@ impl Rank {
         let (sender, outputs) = mpsc::unbounded_channel();
         let id = request.id;
         // If the driver is gone, so is `sender`, and the generation ends at once.
-        _ = self.commands.send(Command::Submit {
-            request,
-            at: Instant::now(),
-            outputs: sender,
-        });
+        _ = self.commands.send(Command::Submit { request, at: Instant::now(), outputs: sender });
         let _in_flight = self.in_flight.clone();
         Generation {
             id,
@@ -203,21 +190,12 @@ impl Driver {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Submit {
-                request,
-                at,
-                outputs,
-            } => {
+            Command::Submit { request, at, outputs } => {
                 let submitted_s = self.engine_time(at).min(self.now_s);
                 let (id, max_tokens) = (request.id, request.max_tokens);
                 // The caller has checked what the engine refuses; a refused request ends like a dead one.
                 if self.engine.submit(submitted_s, request).is_ok() {
-                    let client = Client {
-                        outputs,
-                        max_tokens,
-                        submitted_s,
-                        last_token_s: 0.0,
-                    };
+                    let client = Client { outputs, max_tokens, submitted_s, last_token_s: 0.0 };
                     self.clients.insert(id, client);
                 }
             }
@@ -235,8 +213,7 @@ impl Driver {
             return;
         };
         self.now_s = step.end_s;
-        tokio::time::sleep_until(self.started + Duration::from_secs_f64(step.end_s / self.speed))
-            .await;
+        tokio::time::sleep_until(self.started + Duration::from_secs_f64(step.end_s / self.speed)).await;
         let mut stats = self.stats.lock();
         stats.engine = self.engine.snapshot();
         stats.step_tokens.observe(step.tokens.into());
@@ -251,13 +228,7 @@ impl Driver {
             };
             client.observe_token(index, step.end_s, &mut stats);
             let mut end = None;
-            if let Some(Event::Finished {
-                reason,
-                usage,
-                timeline,
-                ..
-            }) = finished
-            {
+            if let Some(Event::Finished { reason, usage, timeline, .. }) = finished {
                 stats.finished(reason, &usage, &timeline, client.max_tokens);
                 end = Some(End { reason, usage });
             }

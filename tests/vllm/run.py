@@ -7,17 +7,17 @@ import sys
 import cache
 from checks import all_checks, names
 from conversation import AnthropicMessages, OpenAiChat, hold
-from servers import Balancer, Engine, Failure, Servers
+from servers import REPOSITORY, Balancer, Engine, Failure, Servers
 
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ROW = "{:<10} {:>12} {:>5}  {:<20} {:<18} {:>13} {:>13}"
 COLUMNS = ("dialect", "conversation", "turn", "x-homing-replica", "x-homing-decision", "prompt tokens", "cached tokens")
 
 
 def main():
     arguments = parse_arguments()
-    # These signals become an exception, so that leaving the `with` blocks ends what was started.
-    for ending in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, lambda number, _: sys.exit(128 + number))
+    for ending in ENDINGS:
+        signal.signal(ending, end_in_order)
     try:
         faults = list(arguments.part(arguments))
     except (Failure, OSError) as failure:
@@ -27,11 +27,20 @@ def main():
     sys.exit(1 if faults else 0)
 
 
+def end_in_order(number, _):
+    """Leaves the `with` blocks, which end what was started, and lets no further signal break that off."""
+    for ending in ENDINGS:
+        signal.signal(ending, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parts = parser.add_subparsers(required=True)
     conversations = parts.add_parser("conversations", help="agent conversations through the balancer to real engines")
-    conversations.add_argument("--homing", default="target/debug/homing", help="the balancer's binary (%(default)s)")
+    conversations.add_argument(
+        "--homing", default=REPOSITORY / "target" / "debug" / "homing", help="the balancer's binary (%(default)s)"
+    )
     conversations.set_defaults(part=run_conversations)
     parts.add_parser("cache", help="the cache script, compared with a real engine").set_defaults(part=run_cache)
     parts.add_parser("record-cache", help="write a real engine's figures into the cache script").set_defaults(
@@ -42,15 +51,14 @@ def parse_arguments():
 
 def run_conversations(arguments):
     """Holds in each dialect as many conversations as there are replicas, one turn at a time: every replica gets one."""
+    engines = [Engine("replica-1"), Engine("replica-2"), Engine("ranks", ranks=2)]
+    balancer = Balancer(arguments.homing, engines)
     with Servers() as servers:
-        engines = [
-            servers.start(Engine("replica-1")),
-            servers.start(Engine("replica-2")),
-            servers.start(Engine("ranks", ranks=2)),
-        ]
+        for engine in engines:
+            servers.start(engine)
         print("Starting three vLLM engines, one of them with two data-parallel ranks: 1 to 3 minutes.", flush=True)
         servers.wait_ready()
-        balancer = servers.start(Balancer(arguments.homing, engines))
+        servers.start(balancer)
         servers.wait_ready()
 
         print(ROW.format(*COLUMNS))
@@ -70,8 +78,9 @@ def run_conversations(arguments):
 
 def run_cache(_):
     script = cache.load()
+    engine = cache.engine_of(script)
     with Servers() as servers:
-        engine = servers.start(cache.engine_of(script))
+        servers.start(engine)
         servers.wait_ready()
         differences = cache.replay(engine, script)
     if not differences:
@@ -81,8 +90,9 @@ def run_cache(_):
 
 def record_cache(_):
     script = cache.load()
+    engine = cache.engine_of(script)
     with Servers() as servers:
-        engine = servers.start(cache.engine_of(script))
+        servers.start(engine)
         servers.wait_ready()
         cache.record(engine, script)
     return []

@@ -5,12 +5,14 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.request
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PLACE = REPOSITORY / "target" / "vllm"
+VLLM = PLACE / "venv" / "bin" / "vllm"
 MODEL = "tiny"
 READY_WITHIN_S = 600
 END_WITHIN_S = 20
@@ -44,13 +46,15 @@ class Server:
 
     def start(self):
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        # vLLM leaves sockets and files among the temporary ones.
+        self.scratch = tempfile.TemporaryDirectory(prefix="homing-")
         with self.log.open("wb") as log:
             self.child = subprocess.Popen(
                 self.command(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **self.environment},
+                env={**os.environ, **self.environment, "TMPDIR": self.scratch.name},
                 start_new_session=True,
             )
 
@@ -84,18 +88,18 @@ class Server:
 
     def close(self):
         """Ends the process group: with SIGTERM, and what is left of it after a while with SIGKILL."""
+        if self.child is None:
+            return
         for ending in (signal.SIGTERM, signal.SIGKILL):
-            if not self.group_gets(ending):
-                return
+            self.group_gets(ending)
             deadline = time.monotonic() + END_WITHIN_S
             while self.group_gets(0) and time.monotonic() < deadline:
                 self.child.poll()
                 time.sleep(0.05)
+        self.scratch.cleanup()
 
     def group_gets(self, number):
         """Sends a signal to the process group. False where none of it is left."""
-        if self.child is None:
-            return False
         try:
             os.killpg(self.child.pid, number)
             return True
@@ -120,6 +124,8 @@ class Engine(Server):
     }
 
     def __init__(self, name, ranks=1, max_model_len=32768, kv_cache_bytes=64 << 20):
+        if not VLLM.is_file():
+            raise Failure(f"There is no vLLM at {VLLM}: install it with tests/vllm/setup.sh.")
         self.ranks = ranks
         self.flags = {
             "--served-model-name": MODEL,
@@ -145,8 +151,7 @@ class Engine(Server):
             "--enforce-eager",
             "--enable-auto-tool-choice",
         ]
-        vllm = [PLACE / "venv" / "bin" / "vllm", "serve", PLACE / "model"]
-        return [*vllm, "--port", str(self.port), *valued, *switches]
+        return [VLLM, "serve", PLACE / "model", "--port", str(self.port), *valued, *switches]
 
     @property
     def url(self):
@@ -162,7 +167,7 @@ class Engine(Server):
 
 
 class Balancer(Server):
-    """The balancer's binary in front of engines that are ready."""
+    """The balancer's binary in front of engines, to be started when they are ready."""
 
     def __init__(self, binary, engines):
         self.binary = Path(binary).resolve()
@@ -208,10 +213,9 @@ class Servers:
             server.close()
 
     def start(self, server):
-        """Starts a server without waiting for it, and returns it."""
+        """Starts a server without waiting for it."""
         self.started.append(server)
         server.start()
-        return server
 
     def wait_ready(self):
         for server in self.started:

@@ -4,6 +4,7 @@
 //! [fleet](crate::fleet) in real time. Both do the same: submit requests, and whenever the engine has work and its last
 //! step has ended, ask for the [next step](Engine::next_step).
 
+mod balance;
 mod cost;
 mod prefix_cache;
 mod profile;
@@ -12,6 +13,7 @@ mod request;
 mod scheduler;
 mod sequence;
 
+pub use balance::{load_since_0_27, load_until_0_26};
 pub use cost::{Hardware, Model, step_seconds};
 pub use prefix_cache::{BlockId, BlockPool};
 pub use profile::{EngineConfig, Profile};

@@ -75,7 +75,7 @@ async fn hang_stops_the_engine_behind_a_healthy_server() {
     assert_eq!(answer.status, 200);
     assert!(is_silent(&mut answer).await);
     assert_eq!(get(replica, "/health").await.status, 200);
-    assert_eq!(metric(replica, "vllm:num_requests_waiting").await, 1.0);
+    eventually_metric(replica, "vllm:num_requests_waiting", 1.0).await;
     set(&fleet, json!({"kind": "ok"})).await;
     assert!(answer.text().await.ends_with("data: [DONE]\n\n"));
 }

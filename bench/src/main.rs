@@ -34,7 +34,7 @@ enum Command {
 struct FleetArgs {
     /// Number of engines.
     #[arg(long, default_value_t = 4)]
-    replicas: u32,
+    replicas: u16,
     /// Hardware and model of each: the name of a built-in profile or a YAML file.
     #[arg(long, default_value = "a4000-qwen3-4b")]
     profile: String,

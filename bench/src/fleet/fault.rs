@@ -1,10 +1,10 @@
 //! What can be wrong with a replica, on request.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The state of a replica. A new one replaces the last.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Fault {
     /// All is well.
     #[default]

@@ -17,7 +17,7 @@ use crate::engine::{Engine, Profile, Prompt, Request};
 pub struct Settings {
     pub profile: Profile,
     /// Engines behind one port, 1 or more.
-    pub ranks: u32,
+    pub ranks: u16,
     /// How many times as fast as in reality, above 0.
     pub speed: f64,
     /// Tokens after which the model ends an answer of its own accord, the end token included. Without it every answer is

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::fault::Fault;
 use super::stats::Stats;
-use crate::engine::{Engine, Event, FinishReason, Request, RequestId, Usage};
+use crate::engine::{Engine, Event, FinishReason, Request, RequestId, Usage, load_since_0_27};
 
 /// How an output ended.
 #[derive(Clone, Copy, Debug)]
@@ -87,13 +87,9 @@ impl Rank {
         Arc::strong_count(&self.in_flight) as u32 - 1
     }
 
-    /// vLLM's measure of a rank's load, which decides where its own balancer sends a request: what is known to be in
-    /// flight, and a queue in front of a cache that is more than half full counts up to four times.
-    /// (`get_core_engine_for_request` of vLLM 0.27 and later.)
+    /// The load by which vLLM's own balancer chooses.
     pub fn load(&self) -> f64 {
-        let engine = self.stats.lock().engine;
-        f64::from(self.in_flight().max(engine.waiting + engine.running))
-            + f64::from(engine.waiting) * 6.0 * (engine.kv_usage - 0.5).max(0.0)
+        load_since_0_27(&self.stats.lock().engine, self.in_flight())
     }
 }
 

@@ -52,7 +52,9 @@ impl ApiError {
         Self { status, kind, message: kind.to_owned(), param: None }
     }
 
+    /// vLLM stops to count where the limit is passed.
     pub fn too_long(prompt_tokens: u32, max_model_len: u32) -> Self {
+        let prompt_tokens = prompt_tokens.min(max_model_len + 1);
         let message = format!(
             "This model's maximum context length is {max_model_len} tokens. However, your prompt contains at least \
              {prompt_tokens} input tokens, which exceeds this limit even without any output tokens. Please reduce the \

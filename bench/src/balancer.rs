@@ -22,7 +22,8 @@ pub struct Balancer {
 }
 
 impl Balancer {
-    /// Starts `binary` before `replicas`, all of one nameless model, on free ports. Its configuration stands in `folder`.
+    /// Starts `binary` on free ports before `replicas`, whose one model goes by any name. Its configuration stands in
+    /// `folder`.
     ///
     /// # Errors
     /// When it cannot be started or does not say in time where it listens.

@@ -1,0 +1,25 @@
+//! The balancer from outside: the built binary between clients and engines that the tests play.
+
+mod harness;
+
+mod access_log;
+mod admin;
+mod affinity_off;
+mod bodies;
+mod errors;
+mod failover;
+mod flood;
+mod harness_itself;
+mod headers;
+mod health;
+mod local;
+mod metrics;
+mod placement;
+mod ranks;
+mod reload;
+mod restart;
+mod sessions;
+mod shutdown;
+mod spill;
+mod streams;
+mod uncounted;

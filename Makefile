@@ -40,7 +40,8 @@ lint: setup
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 bench: setup
-	cargo bench --locked --workspace
+	cargo bench --locked --bench leave
+	cargo bench --locked --package homing-bench --bench routing --bench peek
 
 test-vllm: setup
 	cargo build --locked

@@ -2,9 +2,8 @@
 
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 APT_NEEDS := $(strip $(if $(shell command -v cmake),,cmake) $(if $(shell command -v cc),,build-essential))
-VENV := target/vllm/venv
 
-.PHONY: help setup build run demo test lint bench test-vllm
+.PHONY: help setup build run demo test lint bench test-vllm record-vllm-cache
 
 help:
 	@echo 'make setup      install what is missing to build (cmake and a C compiler, through apt)'
@@ -41,4 +40,16 @@ lint: setup
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 bench: setup
-	cargo bench --locked --workspace
+	cargo bench --locked --bench leave
+	cargo bench --locked --package homing-bench --bench routing --bench peek
+
+test-vllm: setup
+	cargo build --locked
+	tests/vllm/setup.sh
+	python3 -B tests/vllm/run.py conversations --homing target/debug/homing
+	python3 -B tests/vllm/run.py cache
+
+# Writes a real vLLM's figures anew into bench/tests/vllm_cache_script.json.
+record-vllm-cache:
+	tests/vllm/setup.sh
+	python3 -B tests/vllm/run.py record-cache

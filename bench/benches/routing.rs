@@ -1,7 +1,7 @@
 //! What a routing decision takes, with 100,000 conversations in the table.
 
 use divan::{Bencher, black_box};
-use homing::routing::{Ask, EngineSpec, Key, Pin, Router, Settings, Time};
+use homing::routing::{Ask, EngineSpec, Key, Pin, Reading, Router, Settings, Time};
 
 const CONVERSATIONS: u128 = 100_000;
 const REPLICAS: [usize; 2] = [8, 1000];
@@ -21,6 +21,10 @@ fn full_router(replicas: usize) -> Router {
         conversations_max: CONVERSATIONS as usize,
     };
     let mut router = Router::new(settings, &engines);
+    let reading = Reading { kv_cache_usage: Some(0.5), ..Reading::default() };
+    for engine in 0..replicas {
+        router.read(engine, &[reading], Time(0));
+    }
     for conversation in 0..CONVERSATIONS {
         serve(&mut router, conversation);
     }

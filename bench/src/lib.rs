@@ -1,7 +1,9 @@
 //! Simulated vLLM replicas for Homing.
 //!
 //! [`engine`] is a vLLM engine without a model, pure and in virtual time. [`fleet`] serves the same engine over HTTP as
-//! vLLM does, in real time, with faults on request.
+//! vLLM does, in real time, with faults on request. [`balancer`] runs the `homing` binary before it, and [`demo`] shows both.
 
+pub mod balancer;
+pub mod demo;
 pub mod engine;
 pub mod fleet;

@@ -1,8 +1,10 @@
 //! The command line of `homing-bench`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use homing_bench::demo;
 use homing_bench::engine::Profile;
 use homing_bench::fleet::{Fleet, FleetConfig};
 
@@ -20,13 +22,19 @@ enum Command {
     ///
     /// One line of JSON on standard output says where, once they listen.
     Fleet(FleetArgs),
+    /// Shows the balancer before four simulated replicas with a few conversations, and serves on until it is interrupted.
+    Demo {
+        /// The balancer's binary.
+        #[arg(long, default_value = "target/release/homing")]
+        homing: PathBuf,
+    },
 }
 
 #[derive(Args)]
 struct FleetArgs {
     /// Number of engines.
     #[arg(long, default_value_t = 4)]
-    replicas: u32,
+    replicas: u16,
     /// Hardware and model of each: the name of a built-in profile or a YAML file.
     #[arg(long, default_value = "a4000-qwen3-4b")]
     profile: String,
@@ -45,14 +53,22 @@ struct FleetArgs {
 }
 
 fn main() -> ExitCode {
-    let Command::Fleet(args) = Cli::parse().command;
-    match fleet(args) {
+    let done = match Cli::parse().command {
+        Command::Fleet(args) => fleet(args),
+        Command::Demo { homing } => block_on(async { demo::run(&homing).await.map_err(|error| error.to_string()) }),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("homing-bench: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn block_on(work: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("no runtime: {error}"))?;
+    runtime.block_on(work)
 }
 
 fn fleet(args: FleetArgs) -> Result<(), String> {
@@ -64,11 +80,8 @@ fn fleet(args: FleetArgs) -> Result<(), String> {
         port: args.port,
         answer_tokens: args.answer_tokens,
     };
-    let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("no runtime: {error}"))?;
-    runtime.block_on(async {
-        let fleet = Fleet::start(config)
-            .await
-            .map_err(|error| format!("the fleet did not start: {error}"))?;
+    block_on(async {
+        let fleet = Fleet::start(config).await.map_err(|error| format!("the fleet did not start: {error}"))?;
         println!("{}", fleet.describe());
         tokio::select! {
             ended = fleet.run() => ended.map_err(|error| format!("a replica failed: {error}")),

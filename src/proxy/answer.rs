@@ -53,6 +53,11 @@ impl UsageTap {
         }
     }
 
+    /// Whether a stream has come to its last event.
+    pub fn ended(&self) -> bool {
+        matches!(self, UsageTap::Streamed(reader) if reader.ended())
+    }
+
     /// The usage, as far as the answer has come.
     pub fn usage(&self) -> Option<Usage> {
         match self {

@@ -91,10 +91,9 @@ impl Proxy {
     /// Counts a request that has ended and writes its line.
     pub(super) fn end(&self, session: &Session, error: Option<&Error>, context: &mut Context) {
         let written = session.downstream_session.response_written().map(|answer| answer.status.as_u16());
-        let status = match error.is_some_and(is_clients) {
-            true => CLIENT_CLOSED,
-            false => written.unwrap_or(CLIENT_CLOSED),
-        };
+        let whole = context.usage.as_ref().is_some_and(|usage| usage.ended());
+        let left = error.is_some_and(is_clients) && !whole;
+        let status = written.filter(|_| !left).unwrap_or(CLIENT_CLOSED);
         let usage = context.usage.as_ref().and_then(|usage| usage.usage());
         let seconds = |moment: Instant| (moment - context.began).as_secs_f64();
         let total_s = context.began.elapsed().as_secs_f64();

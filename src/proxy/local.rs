@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::ending::answer_ok;
 use super::{Context, Proxy};
+use crate::config::ClientCredentials;
 use crate::fleet::{Engine, Fleet};
 use crate::metrics::METRICS;
 use crate::request::Local;
@@ -27,8 +28,9 @@ impl Proxy {
         let fleet = self.fleet.load_full();
         let (status, body) = match local {
             Local::Models => {
-                let authorization = session.get_header_bytes(header::AUTHORIZATION).to_vec();
-                (StatusCode::OK, self.models(&fleet, &authorization).await)
+                let passes = context.live.server.client_credentials == ClientCredentials::Pass;
+                let authorization = session.req_header().headers.get(header::AUTHORIZATION).filter(|_| passes).cloned();
+                (StatusCode::OK, self.models(&fleet, authorization.as_ref().map(|value| value.as_bytes())).await)
             }
             Local::Health | Local::Ping if any_up(&fleet) => (StatusCode::OK, json!({"status": "ok"})),
             Local::Health | Local::Ping => (StatusCode::SERVICE_UNAVAILABLE, json!({"status": "no replica is up"})),
@@ -43,8 +45,7 @@ impl Proxy {
     }
 
     /// The union of what the replicas serve, each model once.
-    async fn models(&self, fleet: &Fleet, authorization: &[u8]) -> Value {
-        let authorization = (!authorization.is_empty()).then_some(authorization);
+    async fn models(&self, fleet: &Fleet, authorization: Option<&[u8]>) -> Value {
         let engines = fleet.models().iter().flat_map(|model| model.engines()).map(|(_, engine)| engine);
         let lists = futures::future::join_all(engines.map(|engine| self.models_of(engine, authorization))).await;
         let by_id: BTreeMap<String, Value> = lists

@@ -29,6 +29,7 @@ pub struct UsageReader {
     event: Vec<u8>,
     event_incomplete: bool,
     usage: Option<Usage>,
+    ended: bool,
     skipped_lines: u64,
 }
 
@@ -51,6 +52,11 @@ impl UsageReader {
     /// The latest usage so far.
     pub fn usage(&self) -> Option<Usage> {
         self.usage
+    }
+
+    /// Whether the stream's last event has come: a client may leave after it without waiting for the connection.
+    pub fn ended(&self) -> bool {
+        self.ended
     }
 
     /// How many lines were too long to read.
@@ -89,9 +95,17 @@ impl UsageReader {
         if !self.event_incomplete && memmem::find(&self.event, b"\"usage\"").is_some() {
             self.usage = whole(&self.event).or(self.usage);
         }
+        self.ended |= is_last(&self.event);
         self.event.clear();
         self.event_incomplete = false;
     }
+}
+
+/// Whether an event is the one that ends a stream: OpenAI's, Anthropic's, or that of a response. Within a text the quotes of the
+/// names would be escaped.
+fn is_last(event: &[u8]) -> bool {
+    let names = [&b"\"message_stop\""[..], b"\"response.completed\""];
+    event.trim_ascii() == b"[DONE]" || names.iter().any(|name| memmem::find(event, name).is_some())
 }
 
 /// The usage of an answer that came whole, or of one event of a stream: at its top, or in the `response` that a Responses event

@@ -13,8 +13,7 @@ pub const READING_MAX_AGE: Duration = Duration::from_secs(15);
 
 /// The KV cache in use on a replica, 0 to 1, if a reading fresh enough says so.
 pub(super) fn kv_usage(replica: &Replica, now: Time) -> Option<f64> {
-    let (reading, at) = replica.reading.as_ref()?;
-    reading.kv_cache_usage.filter(|usage| usage.is_finite() && now.since(*at) < READING_MAX_AGE)
+    replica.kv_usage.filter(|_| now.since(replica.read_at) < READING_MAX_AGE)
 }
 
 /// `in flight + 8 x KV use + live conversations`. Without a KV use, the first and the last.
@@ -24,32 +23,51 @@ pub(super) fn score(replica: &Replica, live: u32, kv_usage: Option<f64>) -> f64 
 
 /// The replica with the least load; ties go to the fewest live conversations, then to the first listed.
 ///
-/// The KV term counts only if every candidate has a fresh reading: otherwise those without one would look empty.
+/// The KV term counts only if every candidate has a fresh reading: otherwise those without one would look empty. So one
+/// pass finds the least loaded both with it and without.
 pub(super) fn least_loaded(
-    candidates: impl Iterator<Item = ReplicaId> + Clone,
+    candidates: &[ReplicaId],
     replicas: &[Replica],
     conversations: &Conversations,
     now: Time,
 ) -> Option<ReplicaId> {
-    let all_read = candidates.clone().all(|id| kv_usage(&replicas[id.index()], now).is_some());
-    candidates
-        .map(|id| {
-            let replica = &replicas[id.index()];
-            let live = conversations.live_on(id);
-            let usage = if all_read { kv_usage(replica, now) } else { None };
-            (score(replica, live, usage), live, id)
-        })
-        .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
-        .map(|(_, _, id)| id)
+    let (mut with_kv, mut without_kv) = (Least::default(), Least::default());
+    let mut all_read = true;
+    for id in candidates {
+        let replica = &replicas[id.index()];
+        let live = conversations.live_on(*id);
+        let usage = kv_usage(replica, now);
+        all_read &= usage.is_some();
+        with_kv.see(score(replica, live, usage), live, *id);
+        without_kv.see(score(replica, live, None), live, *id);
+    }
+    if all_read { with_kv.id } else { without_kv.id }
+}
+
+/// The least loaded of the replicas seen so far.
+struct Least {
+    load: f64,
+    live: u32,
+    id: Option<ReplicaId>,
+}
+
+impl Default for Least {
+    fn default() -> Self {
+        Least { load: f64::INFINITY, live: u32::MAX, id: None }
+    }
+}
+
+impl Least {
+    fn see(&mut self, load: f64, live: u32, id: ReplicaId) {
+        if load < self.load || (load == self.load && live < self.live) {
+            *self = Least { load, live, id: Some(id) };
+        }
+    }
 }
 
 /// The replica with the fewest requests in flight; ties go to `home`, then to the first listed.
-pub(super) fn fewest_in_flight(
-    candidates: impl Iterator<Item = ReplicaId>,
-    replicas: &[Replica],
-    home: ReplicaId,
-) -> Option<ReplicaId> {
-    candidates.min_by_key(|id| (replicas[id.index()].in_flight, *id != home))
+pub(super) fn fewest_in_flight(candidates: &[ReplicaId], replicas: &[Replica], home: ReplicaId) -> Option<ReplicaId> {
+    candidates.iter().copied().min_by_key(|id| (replicas[id.index()].in_flight, *id != home))
 }
 
 /// Requests that an engine has to do for each of its ranks, where it balances them itself.
@@ -59,11 +77,11 @@ pub(super) fn fewest_in_flight(
 pub(super) fn busy(engine: &Engine, replicas: &[Replica], now: Time) -> f64 {
     let own = f64::from(in_flight(engine, replicas));
     let gauges: Option<f64> = engine
-        .replicas
-        .iter()
+        .ids()
         .map(|id| {
-            let (reading, at) = replicas[id.index()].reading.as_ref()?;
-            let fresh = now.since(*at) < READING_MAX_AGE;
+            let replica = &replicas[id.index()];
+            let reading = replica.reading.as_ref()?;
+            let fresh = now.since(replica.read_at) < READING_MAX_AGE;
             fresh.then_some((reading.running? + reading.waiting.unwrap_or(0)) as f64)
         })
         .sum();
@@ -74,5 +92,5 @@ pub(super) fn busy(engine: &Engine, replicas: &[Replica], now: Time) -> f64 {
 
 /// This balancer's requests in flight on an engine, over all its ranks.
 pub(super) fn in_flight(engine: &Engine, replicas: &[Replica]) -> u32 {
-    engine.unranked_in_flight + engine.replicas.iter().map(|id| replicas[id.index()].in_flight).sum::<u32>()
+    engine.unranked_in_flight + engine.ids().map(|id| replicas[id.index()].in_flight).sum::<u32>()
 }

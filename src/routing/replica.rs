@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use super::{DecisionCounts, Time};
 
 /// One replica of a model for as long as the router lives: an index that is never given to another.
@@ -99,11 +101,19 @@ impl Reading {
 pub(super) struct Engine {
     pub spec: EngineSpec,
     pub state: State,
-    pub replicas: Vec<ReplicaId>,
+    /// The ids of its replicas, which follow each other in the order of ranks.
+    pub replicas: Range<u32>,
     /// Requests in flight whose rank the engine chose itself.
     pub unranked_in_flight: u32,
     /// This balancer's requests in flight when the last reading came: the gauges of that reading count them too.
     pub in_flight_at_reading: u32,
+}
+
+impl Engine {
+    /// Its replicas in the order of ranks.
+    pub fn ids(&self) -> impl Iterator<Item = ReplicaId> + use<> {
+        self.replicas.clone().map(ReplicaId)
+    }
 }
 
 /// A replica as the router keeps it.
@@ -111,7 +121,11 @@ pub(super) struct Replica {
     pub engine: usize,
     pub rank: u32,
     pub in_flight: u32,
+    /// The KV cache in use as of the last reading, 0 to 1. With the moment of that reading it stands here and not only in
+    /// the reading, because placement looks at every replica: what it needs is kept together.
+    pub kv_usage: Option<f64>,
+    pub read_at: Time,
+    pub reading: Option<Box<Reading>>,
     pub decisions: DecisionCounts,
-    pub reading: Option<(Reading, Time)>,
     pub restarts: u64,
 }

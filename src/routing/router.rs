@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::time::Duration;
 
 use super::load::{busy, fewest_in_flight, in_flight, least_loaded};
@@ -63,6 +64,9 @@ pub struct Router {
     pub(super) engines: Vec<Engine>,
     /// The engines configured now, in the order in which ties are resolved.
     pub(super) order: Vec<usize>,
+    /// The replicas to choose from while nothing has been tried: kept, because most decisions that look at all of them
+    /// look at these.
+    candidates: Vec<ReplicaId>,
     pub(super) replicas: Vec<Replica>,
     pub(super) conversations: Conversations,
     /// Requests whose rank the engine chose itself, by decision.
@@ -77,6 +81,7 @@ impl Router {
             settings,
             engines: Vec::new(),
             order: Vec::new(),
+            candidates: Vec::new(),
             replicas: Vec::new(),
             conversations: Conversations::default(),
             unranked: DecisionCounts::default(),
@@ -151,16 +156,18 @@ impl Router {
     /// restarted, in which case its conversations are forgotten: their cache is gone.
     pub fn read(&mut self, engine: usize, readings: &[Reading], now: Time) -> bool {
         let mut restarted = false;
-        for (id, reading) in self.engines[engine].replicas.iter().zip(readings) {
+        for (id, reading) in self.engines[engine].ids().zip(readings) {
             let replica = &mut self.replicas[id.index()];
-            restarted |= replica.reading.is_some_and(|(before, _)| reading.restarted_since(&before));
-            replica.reading = Some((*reading, now));
+            restarted |= replica.reading.as_ref().is_some_and(|before| reading.restarted_since(before));
+            replica.kv_usage = reading.kv_cache_usage.filter(|usage| usage.is_finite());
+            replica.read_at = now;
+            replica.reading = Some(Box::new(*reading));
         }
         self.engines[engine].in_flight_at_reading = in_flight(&self.engines[engine], &self.replicas);
         if restarted {
-            for id in &self.engines[engine].replicas {
+            for id in self.engines[engine].ids() {
                 self.replicas[id.index()].restarts += 1;
-                self.conversations.forget_home(*id);
+                self.conversations.forget_home(id);
             }
         }
         restarted
@@ -173,6 +180,7 @@ impl Router {
         let changes = engine.state != State::Draining && engine.state != state;
         if changes {
             engine.state = state;
+            self.set_candidates();
         }
         changes
     }
@@ -212,8 +220,7 @@ impl Router {
         if self.replicas[home.index()].in_flight < self.settings.spill_threshold {
             return home;
         }
-        let candidates = self.usable(&[]).flat_map(|engine| engine.replicas.iter().copied());
-        fewest_in_flight(candidates, &self.replicas, home).unwrap_or(home)
+        fewest_in_flight(&self.candidates, &self.replicas, home).unwrap_or(home)
     }
 
     /// The rank that the client named: in its home's engine, else in the least busy engine that has it.
@@ -223,7 +230,7 @@ impl Router {
             .home_engine(key, tried)
             .filter(has_rank)
             .or_else(|| self.least_busy(self.usable(tried).filter(has_rank), now))?;
-        let replica = engine.replicas[rank as usize];
+        let replica = engine.ids().nth(rank as usize)?;
         let target = Target { rank: Some(rank), ..self.target(replica) };
         Some(Route { target, decision: Decision::ClientPinned })
     }
@@ -241,8 +248,9 @@ impl Router {
     }
 
     fn unranked(&self, engine: &Engine) -> Route {
-        let index = self.engine_of(engine.replicas[0]);
-        let replica = (engine.replicas.len() == 1).then(|| engine.replicas[0]);
+        let first = ReplicaId(engine.replicas.start);
+        let index = self.engine_of(first);
+        let replica = (engine.replicas.len() == 1).then_some(first);
         Route { target: Target { engine: index, replica, rank: None }, decision: Decision::Unrouted }
     }
 
@@ -262,9 +270,11 @@ impl Router {
     }
 
     fn least_loaded(&self, tried: &[usize], now: Time) -> Option<ReplicaId> {
-        let engines: Vec<usize> = self.usable_indices(tried).collect();
-        let candidates = engines.iter().flat_map(|index| self.engines[*index].replicas.iter().copied());
-        least_loaded(candidates, &self.replicas, &self.conversations, now)
+        let candidates = match tried {
+            [] => Cow::Borrowed(&self.candidates),
+            _ => Cow::Owned(self.usable(tried).flat_map(Engine::ids).collect()),
+        };
+        least_loaded(&candidates, &self.replicas, &self.conversations, now)
     }
 
     fn least_busy<'a>(&self, engines: impl Iterator<Item = &'a Engine>, now: Time) -> Option<&'a Engine> {
@@ -312,7 +322,7 @@ impl Router {
         for index in std::mem::take(&mut self.order) {
             if !specs.contains(&self.engines[index].spec) {
                 self.engines[index].state = State::Draining;
-                for replica in self.engines[index].replicas.clone() {
+                for replica in self.engines[index].ids() {
                     self.conversations.forget_home(replica);
                 }
             }
@@ -325,6 +335,11 @@ impl Router {
             }
             self.order.push(index);
         }
+        self.set_candidates();
+    }
+
+    fn set_candidates(&mut self) {
+        self.candidates = self.usable(&[]).flat_map(Engine::ids).collect();
     }
 
     fn add_engine(&mut self, spec: &EngineSpec) -> usize {
@@ -335,14 +350,16 @@ impl Router {
             engine,
             rank,
             in_flight: 0,
-            decisions: DecisionCounts::default(),
+            kv_usage: None,
+            read_at: Time::default(),
             reading: None,
+            decisions: DecisionCounts::default(),
             restarts: 0,
         }));
         self.engines.push(Engine {
             spec: spec.clone(),
             state: State::Up,
-            replicas: (first..first + ranks).map(ReplicaId).collect(),
+            replicas: first..first + ranks,
             unranked_in_flight: 0,
             in_flight_at_reading: 0,
         });

@@ -74,7 +74,7 @@ impl Router {
             .iter()
             .map(|index| &self.engines[*index])
             .chain(ending)
-            .flat_map(|engine| engine.replicas.iter().map(move |id| (engine, *id)))
+            .flat_map(|engine| engine.ids().map(move |id| (engine, id)))
             .map(|(engine, id)| {
                 let replica = &self.replicas[id.index()];
                 let live = self.conversations.live_on(id);
@@ -86,7 +86,7 @@ impl Router {
                     conversations: self.conversations.held_on(id),
                     live,
                     load: score(replica, live, kv_usage(replica, now)),
-                    reading: replica.reading.map(|(reading, at)| (reading, now.since(at))),
+                    reading: replica.reading.as_deref().map(|reading| (*reading, now.since(replica.read_at))),
                     restarts: replica.restarts,
                 }
             })

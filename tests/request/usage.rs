@@ -180,3 +180,25 @@ proptest! {
         whole(body.as_bytes());
     }
 }
+
+#[test]
+fn a_stream_has_ended_with_its_last_event_and_not_before() {
+    let streams = [
+        ("data: {\"choices\":[{\"delta\":{\"content\":\"[DONE]\"}}]}\n\n", "data: [DONE]\n\n"),
+        (
+            "data: {\"text\":\"a \\\"message_stop\\\" b\"}\n\n",
+            "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+        ),
+        (
+            "data: {\"type\":\"response.created\"}\r\n\r\n",
+            "data: {\"type\":\"response.completed\",\"response\":{}}\r\n\r\n",
+        ),
+    ];
+    for (before, last) in streams {
+        let mut reader = UsageReader::new();
+        reader.feed(before.as_bytes());
+        assert!(!reader.ended(), "{before}");
+        reader.feed(last.as_bytes());
+        assert!(reader.ended(), "{last}");
+    }
+}

@@ -3,7 +3,42 @@
 //! Pure: time is an argument, and the same calls give the same results. A simulation drives it in virtual time, the
 //! [fleet](crate::fleet) in real time. Both do the same: submit requests, and whenever the engine has work and its last
 //! step has ended, ask for the [next step](Engine::next_step).
+//!
+//! ```
+//! use homing_bench::engine::{Engine, Event, Profile, Request, Usage};
+//!
+//! /// Serves one turn and returns when it ended and what it cost.
+//! fn turn(engine: &mut Engine, mut now_s: f64, request: Request) -> (f64, Usage) {
+//!     engine.submit(now_s, request).unwrap();
+//!     let mut cost = Usage::default();
+//!     while let Some(step) = engine.next_step(now_s) {
+//!         now_s = step.end_s;
+//!         for event in step.events {
+//!             if let Event::Finished { usage, .. } = event {
+//!                 cost = usage;
+//!             }
+//!         }
+//!     }
+//!     (now_s, cost)
+//! }
+//!
+//! let mut engine = Engine::new(Profile::load("a4000-qwen3-4b")?);
+//! let mut prompt = engine.prompt();
+//! prompt.extend(0..5000);
+//! let answer: Vec<u32> = (7000..7256).collect();
+//! let first = Request { id: 1, prompt: prompt.clone(), output: answer.clone(), max_tokens: 256 };
+//! let (now_s, _) = turn(&mut engine, 0.0, first);
+//!
+//! // The next turn is the same prompt, then the answer, then what the user says next.
+//! prompt.extend(answer);
+//! prompt.extend(9000..9400);
+//! let second = Request { id: 2, prompt, output: vec![1], max_tokens: 1 };
+//! let (_, cost) = turn(&mut engine, now_s, second);
+//! assert_eq!((cost.prompt_tokens, cost.cached_tokens), (5656, 5248));
+//! # Ok::<(), String>(())
+//! ```
 
+mod balance;
 mod cost;
 mod prefix_cache;
 mod profile;
@@ -12,6 +47,7 @@ mod request;
 mod scheduler;
 mod sequence;
 
+pub use balance::{load_since_0_27, load_until_0_26};
 pub use cost::{Hardware, Model, step_seconds};
 pub use prefix_cache::{BlockId, BlockPool};
 pub use profile::{EngineConfig, Profile};
@@ -55,14 +91,7 @@ impl Engine {
     pub fn new(profile: Profile) -> Self {
         let pool = BlockPool::new(profile.engine.num_blocks());
         let scheduler = Scheduler::new(profile.engine.scheduler(), pool);
-        Self {
-            profile,
-            scheduler,
-            slowdown: 1.0,
-            prompt_tokens: 0,
-            prompt_tokens_cached: 0,
-            generation_tokens: 0,
-        }
+        Self { profile, scheduler, slowdown: 1.0, prompt_tokens: 0, prompt_tokens_cached: 0, generation_tokens: 0 }
     }
 
     /// An empty prompt, hashed as this engine needs it.
@@ -81,21 +110,13 @@ impl Engine {
         }
         if request.prompt.block_size() != engine.block_size {
             let prompt = request.prompt.block_size();
-            return Err(SubmitError::BlockSize {
-                prompt,
-                engine: engine.block_size,
-            });
+            return Err(SubmitError::BlockSize { prompt, engine: engine.block_size });
         }
         let (prompt_tokens, max_model_len) = (request.prompt.len(), engine.max_model_len);
         if prompt_tokens >= max_model_len {
-            return Err(SubmitError::TooLong {
-                prompt_tokens,
-                max_model_len,
-            });
+            return Err(SubmitError::TooLong { prompt_tokens, max_model_len });
         }
-        self.scheduler
-            .waiting
-            .push_back(Sequence::new(request, max_model_len, now_s));
+        self.scheduler.waiting.push_back(Sequence::new(request, max_model_len, now_s));
         Ok(())
     }
 
@@ -124,16 +145,9 @@ impl Engine {
         let mut events = Vec::with_capacity(self.scheduler.running.len());
         self.count_first_tokens();
         self.scheduler.finish_step(end_s, &mut events);
-        let tokens = events
-            .iter()
-            .filter(|event| matches!(event, Event::Token { .. }))
-            .count();
+        let tokens = events.iter().filter(|event| matches!(event, Event::Token { .. })).count();
         self.generation_tokens += tokens as u64;
-        Some(Step {
-            end_s,
-            tokens: load.tokens,
-            events,
-        })
+        Some(Step { end_s, tokens: load.tokens, events })
     }
 
     /// Makes the steps from now on last `factor` times as long, above 0.

@@ -39,15 +39,8 @@ pub struct BlockPool {
 impl BlockPool {
     /// A pool of `blocks` blocks, one of which is reserved: at least 2.
     pub fn new(blocks: u32) -> Self {
-        assert!(
-            blocks >= 2,
-            "a pool has the null block and at least one more"
-        );
-        let mut pool = Self {
-            blocks: vec![Block::default(); blocks as usize],
-            free: 0,
-            cached: HashMap::default(),
-        };
+        assert!(blocks >= 2, "a pool has the null block and at least one more");
+        let mut pool = Self { blocks: vec![Block::default(); blocks as usize], free: 0, cached: HashMap::default() };
         for id in 1..blocks {
             pool.push_back(id);
         }
@@ -107,10 +100,7 @@ impl BlockPool {
 
     /// Makes a full block findable by `hash`.
     pub fn cache(&mut self, id: BlockId, hash: BlockHash) {
-        debug_assert!(
-            self.blocks[id as usize].hash.is_none(),
-            "a block is cached once"
-        );
+        debug_assert!(self.blocks[id as usize].hash.is_none(), "a block is cached once");
         self.blocks[id as usize].hash = Some(hash);
         let Some(&oldest) = self.cached.get(&hash) else {
             self.cached.insert(hash, id);
@@ -128,10 +118,7 @@ impl BlockPool {
         let mut empty = Vec::new();
         for id in blocks {
             let block = &mut self.blocks[id as usize];
-            assert!(
-                block.references > 0,
-                "a block is let go only by a request that uses it"
-            );
+            assert!(block.references > 0, "a block is let go only by a request that uses it");
             block.references -= 1;
             match (block.references, block.hash) {
                 (0, Some(_)) => self.push_back(id),

@@ -20,19 +20,13 @@ fn release_in_reverse(pool: &mut BlockPool, ids: &[BlockId]) {
 }
 
 fn found(pool: &BlockPool, hashes: &[u64]) -> Vec<bool> {
-    hashes
-        .iter()
-        .map(|hash| pool.find(BlockHash(*hash)).is_some())
-        .collect()
+    hashes.iter().map(|hash| pool.find(BlockHash(*hash)).is_some()).collect()
 }
 
 #[test]
 fn one_block_is_reserved() {
     let mut pool = BlockPool::new(5);
-    assert_eq!(
-        (pool.free_blocks(), pool.usable_blocks(), pool.usage()),
-        (4, 4, 0.0)
-    );
+    assert_eq!((pool.free_blocks(), pool.usable_blocks(), pool.usage()), (4, 4, 0.0));
     assert_eq!(take(&mut pool, 4), [1, 2, 3, 4]);
     assert_eq!((pool.free_blocks(), pool.usage()), (0, 1.0));
 }
@@ -84,11 +78,7 @@ fn a_block_in_use_is_never_evicted() {
 #[test]
 fn a_lookup_finds_the_oldest_of_equal_blocks_and_then_the_next() {
     let mut pool = BlockPool::new(6);
-    let (first, second, third) = (
-        fill(&mut pool, &[7]),
-        fill(&mut pool, &[7]),
-        fill(&mut pool, &[7]),
-    );
+    let (first, second, third) = (fill(&mut pool, &[7]), fill(&mut pool, &[7]), fill(&mut pool, &[7]));
     assert_eq!(pool.find(BlockHash(7)), Some(first[0]));
     // The middle one goes: the first is still found, and the last after it.
     pool.release(second.into_iter());

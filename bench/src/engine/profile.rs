@@ -9,18 +9,9 @@ use super::scheduler::SchedulerConfig;
 
 /// The profiles in `bench/profiles/`, by name.
 const BUILT_IN: [(&str, &str); 3] = [
-    (
-        "a4000-qwen3-4b",
-        include_str!("../../profiles/a4000-qwen3-4b.yaml"),
-    ),
-    (
-        "rtx5090-27b",
-        include_str!("../../profiles/rtx5090-27b.yaml"),
-    ),
-    (
-        "h200-qwen3-32b",
-        include_str!("../../profiles/h200-qwen3-32b.yaml"),
-    ),
+    ("a4000-qwen3-4b", include_str!("../../profiles/a4000-qwen3-4b.yaml")),
+    ("rtx5090-27b", include_str!("../../profiles/rtx5090-27b.yaml")),
+    ("h200-qwen3-32b", include_str!("../../profiles/h200-qwen3-32b.yaml")),
 ];
 
 /// One replica: its hardware, its model and its engine's limits.
@@ -80,10 +71,7 @@ impl Profile {
             Some((_, yaml)) => (*yaml).to_owned(),
             None => std::fs::read_to_string(Path::new(name_or_path)).map_err(|error| {
                 let names: Vec<_> = Self::names().collect();
-                format!(
-                    "no profile `{name_or_path}`: {error}; name a file or one of {}",
-                    names.join(", ")
-                )
+                format!("no profile `{name_or_path}`: {error}; name a file or one of {}", names.join(", "))
             })?,
         };
         Self::parse(&yaml).map_err(|error| format!("profile `{name_or_path}`: {error}"))
@@ -100,11 +88,7 @@ impl Profile {
     }
 
     fn check(&self) -> Result<(), String> {
-        let Self {
-            hardware,
-            model,
-            engine,
-        } = self;
+        let Self { hardware, model, engine } = self;
         let positive = [
             ("hardware.memory_bandwidth", hardware.memory_bandwidth),
             ("hardware.memory_efficiency", hardware.memory_efficiency),
@@ -115,23 +99,15 @@ impl Profile {
             ("model.active_parameters", model.active_parameters),
             ("model.kv_bytes_per_token", model.kv_bytes_per_token()),
             ("engine.block_size", f64::from(engine.block_size)),
-            (
-                "engine.max_num_batched_tokens",
-                f64::from(engine.max_num_batched_tokens),
-            ),
+            ("engine.max_num_batched_tokens", f64::from(engine.max_num_batched_tokens)),
             ("engine.max_num_seqs", f64::from(engine.max_num_seqs)),
             ("engine.max_model_len", f64::from(engine.max_model_len)),
         ];
-        if let Some((field, value)) = positive
-            .iter()
-            .find(|(_, value)| !(value.is_finite() && *value > 0.0))
-        {
+        if let Some((field, value)) = positive.iter().find(|(_, value)| !(value.is_finite() && *value > 0.0)) {
             return Err(format!("{field} is {value}: give a number above 0"));
         }
         if hardware.memory_efficiency > 1.0 || hardware.flops_efficiency > 1.0 {
-            return Err(
-                "an efficiency is above 1: give the share of the peak that is reached".to_owned(),
-            );
+            return Err("an efficiency is above 1: give the share of the peak that is reached".to_owned());
         }
         let usable = engine.num_blocks().saturating_sub(1) * engine.block_size;
         if usable < engine.max_model_len {
@@ -154,11 +130,7 @@ mod tests {
     #[test]
     fn every_built_in_profile_is_valid() {
         for name in Profile::names() {
-            assert!(
-                Profile::load(name).is_ok(),
-                "{name}: {:?}",
-                Profile::load(name)
-            );
+            assert!(Profile::load(name).is_ok(), "{name}: {:?}", Profile::load(name));
         }
     }
 
@@ -166,22 +138,10 @@ mod tests {
     fn a_wrong_profile_is_refused_with_its_field() {
         let yaml = include_str!("../../profiles/a4000-qwen3-4b.yaml");
         let wrong = yaml.replace("max_model_len: 32768", "max_model_len: 65536");
-        assert!(
-            Profile::parse(&wrong)
-                .unwrap_err()
-                .contains("engine.kv_cache_tokens")
-        );
+        assert!(Profile::parse(&wrong).unwrap_err().contains("engine.kv_cache_tokens"));
         let wrong = yaml.replace("max_num_seqs: 32", "max_num_seqs: 0");
-        assert!(
-            Profile::parse(&wrong)
-                .unwrap_err()
-                .contains("engine.max_num_seqs")
-        );
-        assert!(
-            Profile::load("no-such-profile")
-                .unwrap_err()
-                .contains("a4000-qwen3-4b")
-        );
+        assert!(Profile::parse(&wrong).unwrap_err().contains("engine.max_num_seqs"));
+        assert!(Profile::load("no-such-profile").unwrap_err().contains("a4000-qwen3-4b"));
     }
 
     /// The figures that fit the published measurements of this hardware.
@@ -189,10 +149,7 @@ mod tests {
     fn the_a4000_profile_reads_weights_in_20_ms_and_a_prompt_token_in_a_fifth_of_a_ms() {
         let profile = Profile::load("a4000-qwen3-4b").unwrap();
         let seconds = |tokens| {
-            let load = StepLoad {
-                tokens,
-                ..StepLoad::default()
-            };
+            let load = StepLoad { tokens, ..StepLoad::default() };
             step_seconds(&profile.hardware, &profile.model, &load)
         };
         let fixed = seconds(0);

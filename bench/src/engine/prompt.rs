@@ -21,12 +21,7 @@ impl Prompt {
     /// An empty prompt for an engine whose blocks hold `block_size` tokens (at least 1).
     pub fn new(block_size: u32) -> Self {
         assert!(block_size > 0, "a block holds at least one token");
-        Self {
-            block_size,
-            hashes: Vec::new(),
-            state: 0,
-            len: 0,
-        }
+        Self { block_size, hashes: Vec::new(), state: 0, len: 0 }
     }
 
     /// Appends one token.
@@ -100,10 +95,7 @@ mod tests {
 
     #[test]
     fn a_shared_prefix_shares_its_hashes_and_no_more() {
-        let (a, b) = (
-            prompt([1, 2, 3, 4, 5, 6, 7, 8]),
-            prompt([1, 2, 3, 4, 5, 6, 7, 9]),
-        );
+        let (a, b) = (prompt([1, 2, 3, 4, 5, 6, 7, 8]), prompt([1, 2, 3, 4, 5, 6, 7, 9]));
         assert_eq!(a.block_hashes()[0], b.block_hashes()[0]);
         assert_ne!(a.block_hashes()[1], b.block_hashes()[1]);
         // The same block after another beginning is another block.

@@ -51,18 +51,9 @@ pub struct Timeline {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// The `index`-th output token, counted from 0, was generated.
-    Token {
-        id: RequestId,
-        index: u32,
-        token: u32,
-    },
+    Token { id: RequestId, index: u32, token: u32 },
     /// The request is over; its last token came just before.
-    Finished {
-        id: RequestId,
-        reason: FinishReason,
-        usage: Usage,
-        timeline: Timeline,
-    },
+    Finished { id: RequestId, reason: FinishReason, usage: Usage, timeline: Timeline },
 }
 
 /// One step of the engine.
@@ -79,10 +70,7 @@ pub struct Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubmitError {
     /// The prompt leaves no room for an output token.
-    TooLong {
-        prompt_tokens: u32,
-        max_model_len: u32,
-    },
+    TooLong { prompt_tokens: u32, max_model_len: u32 },
     /// A prompt without tokens, or an output without any.
     Empty,
     /// The prompt was hashed for another block size.
@@ -92,17 +80,11 @@ pub enum SubmitError {
 impl std::fmt::Display for SubmitError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::TooLong {
-                prompt_tokens,
-                max_model_len,
-            } => write!(
+            Self::TooLong { prompt_tokens, max_model_len } => write!(
                 f,
                 "a prompt of {prompt_tokens} tokens leaves no room for output in a context of {max_model_len}: shorten it"
             ),
-            Self::Empty => write!(
-                f,
-                "a request needs at least one prompt token and one output token"
-            ),
+            Self::Empty => write!(f, "a request needs at least one prompt token and one output token"),
             Self::BlockSize { prompt, engine } => write!(
                 f,
                 "the prompt was hashed in blocks of {prompt} tokens, but the engine's hold {engine}: \

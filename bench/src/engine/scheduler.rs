@@ -103,23 +103,14 @@ impl Scheduler {
                 let in_cache = sequence.blocks_cached as u32 * sequence.tokens.block_size();
                 sequence.usage.created_cache_tokens = in_cache - sequence.usage.cached_tokens;
             }
-            events.push(Event::Token {
-                id: sequence.id,
-                index,
-                token,
-            });
+            events.push(Event::Token { id: sequence.id, index, token });
             let Some(reason) = sequence.finish_reason() else {
                 return true;
             };
             sequence.timeline.finished_s = end_s;
             pool.release(sequence.blocks.drain(..).rev());
             let (id, usage, timeline) = (sequence.id, sequence.usage, sequence.timeline);
-            events.push(Event::Finished {
-                id,
-                reason,
-                usage,
-                timeline,
-            });
+            events.push(Event::Finished { id, reason, usage, timeline });
             false
         });
     }
@@ -142,9 +133,7 @@ impl Scheduler {
             let sequence = &self.running[index];
             let tokens = (sequence.tokens.len() - sequence.computed).min(budget);
             let blocks_wanted = blocks_for(sequence, sequence.computed + tokens);
-            while blocks_wanted
-                > self.running[index].blocks.len() + self.pool.free_blocks() as usize
-            {
+            while blocks_wanted > self.running[index].blocks.len() + self.pool.free_blocks() as usize {
                 self.preempt_last();
                 if self.running.len() == index {
                     return budget;
@@ -159,10 +148,7 @@ impl Scheduler {
 
     /// Takes back all that the youngest running request holds and puts it at the head of the queue.
     fn preempt_last(&mut self) {
-        let mut sequence = self
-            .running
-            .pop()
-            .expect("only a running request asks for blocks");
+        let mut sequence = self.running.pop().expect("only a running request asks for blocks");
         self.pool.release(sequence.blocks.drain(..).rev());
         sequence.blocks_cached = 0;
         sequence.computed = 0;
@@ -182,11 +168,7 @@ impl Scheduler {
         if first_time {
             self.attempted.record(length, cached);
         }
-        let hits_to_revive = sequence
-            .hits
-            .iter()
-            .filter(|id| self.pool.is_free(**id))
-            .count();
+        let hits_to_revive = sequence.hits.iter().filter(|id| self.pool.is_free(**id)).count();
         let blocks_wanted = blocks_for(sequence, length) - sequence.hits.len() + hits_to_revive;
         if blocks_wanted > self.pool.free_blocks() as usize {
             return None;
@@ -212,11 +194,7 @@ impl Scheduler {
     /// Counts the scheduled tokens as computed and adds up the work they are.
     fn advance(&mut self) -> StepLoad {
         let mut load = StepLoad::default();
-        for sequence in self
-            .running
-            .iter_mut()
-            .filter(|sequence| sequence.scheduled > 0)
-        {
+        for sequence in self.running.iter_mut().filter(|sequence| sequence.scheduled > 0) {
             let (before, tokens) = (f64::from(sequence.computed), f64::from(sequence.scheduled));
             sequence.computed += sequence.scheduled;
             load.tokens += sequence.scheduled;
@@ -235,16 +213,9 @@ fn blocks_for(sequence: &Sequence, tokens: u32) -> usize {
 /// stays so until it is evicted.
 fn find_hits(pool: &BlockPool, sequence: &mut Sequence) {
     let hashes = &sequence.tokens.block_hashes()[..sequence.blocks_findable()];
-    let known = sequence
-        .hits
-        .iter()
-        .zip(hashes)
-        .take_while(|(id, hash)| pool.holds(**id, **hash))
-        .count();
+    let known = sequence.hits.iter().zip(hashes).take_while(|(id, hash)| pool.holds(**id, **hash)).count();
     sequence.hits.truncate(known);
-    sequence
-        .hits
-        .extend(hashes[known..].iter().map_while(|hash| pool.find(*hash)));
+    sequence.hits.extend(hashes[known..].iter().map_while(|hash| pool.find(*hash)));
 }
 
 /// Schedules `tokens` more tokens: takes the blocks they need and caches those that they fill. A block can be found from
@@ -257,10 +228,7 @@ fn give_blocks(pool: &mut BlockPool, sequence: &mut Sequence, tokens: u32) {
     }
     let full = (computed / sequence.tokens.block_size()) as usize;
     for index in sequence.blocks_cached..full {
-        pool.cache(
-            sequence.blocks[index],
-            sequence.tokens.block_hashes()[index],
-        );
+        pool.cache(sequence.blocks[index], sequence.tokens.block_hashes()[index]);
     }
     sequence.blocks_cached = sequence.blocks_cached.max(full);
 }

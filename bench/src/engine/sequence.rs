@@ -45,14 +45,8 @@ impl Sequence {
             blocks: Vec::new(),
             blocks_cached: 0,
             hits: Vec::new(),
-            usage: Usage {
-                prompt_tokens,
-                ..Usage::default()
-            },
-            timeline: Timeline {
-                submitted_s: now_s,
-                ..Timeline::default()
-            },
+            usage: Usage { prompt_tokens, ..Usage::default() },
+            timeline: Timeline { submitted_s: now_s, ..Timeline::default() },
         }
     }
 

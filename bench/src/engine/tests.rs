@@ -18,12 +18,7 @@ fn profile() -> Profile {
 fn request(id: RequestId, prompt: impl IntoIterator<Item = u32>, output: u32) -> Request {
     let mut tokens = Prompt::new(4);
     tokens.extend(prompt);
-    Request {
-        id,
-        prompt: tokens,
-        output: (0..output).map(|n| 1000 + id as u32 * 100 + n).collect(),
-        max_tokens: 1000,
-    }
+    Request { id, prompt: tokens, output: (0..output).map(|n| 1000 + id as u32 * 100 + n).collect(), max_tokens: 1000 }
 }
 
 /// Runs the engine until it is idle and returns all events with the time each happened.
@@ -59,59 +54,25 @@ fn a_request_gets_its_tokens_in_order_and_then_ends() {
         Event::Token { index, token, .. } => Some((*index, *token)),
         Event::Finished { .. } => None,
     });
-    assert_eq!(
-        tokens.collect::<Vec<_>>(),
-        [(0, 1100), (1, 1101), (2, 1102)]
-    );
-    let (
-        end_s,
-        Event::Finished {
-            reason,
-            usage,
-            timeline,
-            ..
-        },
-    ) = events.last().unwrap()
-    else {
-        panic!("no end")
-    };
+    assert_eq!(tokens.collect::<Vec<_>>(), [(0, 1100), (1, 1101), (2, 1102)]);
+    let (end_s, Event::Finished { reason, usage, timeline, .. }) = events.last().unwrap() else { panic!("no end") };
     assert_eq!(*reason, FinishReason::Stop);
     assert_eq!((usage.prompt_tokens, usage.output_tokens), (10, 3));
-    assert_eq!(
-        (
-            timeline.submitted_s,
-            timeline.scheduled_s,
-            timeline.finished_s
-        ),
-        (5.0, 5.0, *end_s)
-    );
+    assert_eq!((timeline.submitted_s, timeline.scheduled_s, timeline.finished_s), (5.0, 5.0, *end_s));
     assert!(engine.is_idle() && engine.snapshot().kv_usage == 0.0);
 }
 
 #[test]
 fn max_tokens_and_the_context_end_a_request_for_length() {
     let mut engine = Engine::new(profile());
-    engine
-        .submit(
-            0.0,
-            Request {
-                max_tokens: 2,
-                ..request(1, 0..8, 5)
-            },
-        )
-        .unwrap();
+    engine.submit(0.0, Request { max_tokens: 2, ..request(1, 0..8, 5) }).unwrap();
     engine.submit(0.0, request(2, 0..60, 20)).unwrap();
     let events = run(&mut engine, 0.0);
     let ends = events.iter().filter_map(|(_, event)| match event {
-        Event::Finished {
-            id, reason, usage, ..
-        } => Some((*id, *reason, usage.output_tokens)),
+        Event::Finished { id, reason, usage, .. } => Some((*id, *reason, usage.output_tokens)),
         Event::Token { .. } => None,
     });
-    assert_eq!(
-        ends.collect::<Vec<_>>(),
-        [(1, FinishReason::Length, 2), (2, FinishReason::Length, 4)]
-    );
+    assert_eq!(ends.collect::<Vec<_>>(), [(1, FinishReason::Length, 2), (2, FinishReason::Length, 4)]);
 }
 
 #[test]
@@ -135,33 +96,13 @@ fn at_least_one_token_is_computed() {
 fn requests_of_one_step_share_their_prefix() {
     let mut engine = Engine::new(profile());
     engine.submit(0.0, request(1, 0..12, 1)).unwrap();
-    engine
-        .submit(0.0, request(2, (0..8).chain(90..94), 1))
-        .unwrap();
+    engine.submit(0.0, request(2, (0..8).chain(90..94), 1)).unwrap();
     let usages = usages(&run(&mut engine, 0.0));
-    assert_eq!(
-        usages
-            .iter()
-            .map(|(_, usage)| usage.cached_tokens)
-            .collect::<Vec<_>>(),
-        [0, 8]
-    );
-    assert_eq!(
-        usages
-            .iter()
-            .map(|(_, usage)| usage.created_cache_tokens)
-            .collect::<Vec<_>>(),
-        [12, 4]
-    );
+    assert_eq!(usages.iter().map(|(_, usage)| usage.cached_tokens).collect::<Vec<_>>(), [0, 8]);
+    assert_eq!(usages.iter().map(|(_, usage)| usage.created_cache_tokens).collect::<Vec<_>>(), [12, 4]);
     let snapshot = engine.snapshot();
-    assert_eq!(
-        (snapshot.prefix_cache.queries, snapshot.prefix_cache.hits),
-        (24, 8)
-    );
-    assert_eq!(
-        (snapshot.prompt_tokens, snapshot.prompt_tokens_cached),
-        (24, 8)
-    );
+    assert_eq!((snapshot.prefix_cache.queries, snapshot.prefix_cache.hits), (24, 8));
+    assert_eq!((snapshot.prompt_tokens, snapshot.prompt_tokens_cached), (24, 8));
 }
 
 #[test]
@@ -186,15 +127,9 @@ fn a_request_that_does_not_fit_blocks_the_queue_until_blocks_are_free() {
     let step = engine.next_step(0.0).unwrap();
     let step = engine.next_step(step.end_s).unwrap();
     // The third would fit, but it waits its turn.
-    assert_eq!(
-        (engine.snapshot().running, engine.snapshot().waiting),
-        (1, 2)
-    );
+    assert_eq!((engine.snapshot().running, engine.snapshot().waiting), (1, 2));
     let order = usages(&run(&mut engine, step.end_s));
-    assert_eq!(
-        order.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
-        [1, 2, 3]
-    );
+    assert_eq!(order.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 2, 3]);
     let snapshot = engine.snapshot();
     assert_eq!(snapshot.prefix_cache.queries, 84);
     // The old count has the second request once for each step it was tried in.
@@ -212,10 +147,7 @@ fn the_youngest_request_is_preempted_and_comes_back_first() {
     assert_eq!((of(1).preemptions, of(1).output_tokens), (0, 20));
     assert!(of(2).preemptions > 0 && of(2).output_tokens == 20);
     let snapshot = engine.snapshot();
-    assert_eq!(
-        snapshot.preemptions,
-        u64::from(of(2).preemptions + of(3).preemptions)
-    );
+    assert_eq!(snapshot.preemptions, u64::from(of(2).preemptions + of(3).preemptions));
     // A request is counted once, however often it comes back.
     assert_eq!(snapshot.prefix_cache.queries, 28 + 28 + 4);
     assert_eq!(snapshot.kv_usage, 0.0);
@@ -236,23 +168,11 @@ fn an_aborted_request_frees_its_blocks_and_keeps_them_cached() {
 #[test]
 fn what_no_engine_could_serve_is_refused() {
     let mut engine = Engine::new(profile());
-    let too_long = SubmitError::TooLong {
-        prompt_tokens: 64,
-        max_model_len: 64,
-    };
+    let too_long = SubmitError::TooLong { prompt_tokens: 64, max_model_len: 64 };
     assert_eq!(engine.submit(0.0, request(1, 0..64, 1)), Err(too_long));
-    assert_eq!(
-        engine.submit(0.0, request(1, 0..4, 0)),
-        Err(SubmitError::Empty)
-    );
-    assert_eq!(
-        engine.submit(0.0, request(1, [], 1)),
-        Err(SubmitError::Empty)
-    );
-    let wrong = Request {
-        prompt: Prompt::new(16),
-        ..request(1, 0..4, 1)
-    };
+    assert_eq!(engine.submit(0.0, request(1, 0..4, 0)), Err(SubmitError::Empty));
+    assert_eq!(engine.submit(0.0, request(1, [], 1)), Err(SubmitError::Empty));
+    let wrong = Request { prompt: Prompt::new(16), ..request(1, 0..4, 1) };
     let wrong = Request {
         prompt: {
             let mut p = wrong.prompt;
@@ -261,13 +181,7 @@ fn what_no_engine_could_serve_is_refused() {
         },
         ..request(1, 0..4, 1)
     };
-    assert_eq!(
-        engine.submit(0.0, wrong),
-        Err(SubmitError::BlockSize {
-            prompt: 16,
-            engine: 4
-        })
-    );
+    assert_eq!(engine.submit(0.0, wrong), Err(SubmitError::BlockSize { prompt: 16, engine: 4 }));
     assert!(engine.is_idle());
 }
 
@@ -285,11 +199,7 @@ fn a_slowed_engine_takes_longer_over_the_same_step() {
 /// What a load can do to the engine.
 #[derive(Clone, Debug)]
 enum Action {
-    Submit {
-        prefix: u32,
-        prompt: u32,
-        output: u32,
-    },
+    Submit { prefix: u32, prompt: u32, output: u32 },
     Abort(u64),
     Step,
 }
@@ -318,15 +228,9 @@ fn play(actions: &[Action]) -> (Vec<Step>, Snapshot) {
     };
     for action in actions {
         match action {
-            Action::Submit {
-                prefix,
-                prompt,
-                output,
-            } => {
+            Action::Submit { prefix, prompt, output } => {
                 let tokens = (0..*prompt).map(|n| prefix * 1000 + n);
-                engine
-                    .submit(0.0, request(next_id, tokens, *output))
-                    .unwrap();
+                engine.submit(0.0, request(next_id, tokens, *output)).unwrap();
                 next_id += 1;
             }
             Action::Abort(id) => _ = engine.abort(*id),

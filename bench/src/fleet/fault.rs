@@ -1,10 +1,10 @@
 //! What can be wrong with a replica, on request.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The state of a replica. A new one replaces the last.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Fault {
     /// All is well.
     #[default]
@@ -58,11 +58,7 @@ impl Fault {
 
     /// How much longer steps take.
     pub(super) fn slowdown(&self) -> f64 {
-        if let Self::Slow { factor } = self {
-            *factor
-        } else {
-            1.0
-        }
+        if let Self::Slow { factor } = self { *factor } else { 1.0 }
     }
 
     /// Whether the process that serves now must end.

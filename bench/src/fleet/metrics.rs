@@ -36,10 +36,7 @@ const FAMILIES: &[Family] = &[
         name: "vllm:num_requests_waiting_by_reason",
         kind: "gauge",
         help: "Number of waiting requests by reason.",
-        values: &[
-            (",reason=\"capacity\"", |s| s.engine.waiting.into()),
-            (",reason=\"deferred\"", |_| 0.0),
-        ],
+        values: &[(",reason=\"capacity\"", |s| s.engine.waiting.into()), (",reason=\"deferred\"", |_| 0.0)],
     },
     Family {
         name: "vllm:engine_sleep_state",
@@ -86,12 +83,8 @@ const FAMILIES: &[Family] = &[
         kind: "counter",
         help: "Number of prompt tokens by source.",
         values: &[
-            (",source=\"local_compute\"", |s| {
-                (s.engine.prompt_tokens - s.engine.prompt_tokens_cached) as f64
-            }),
-            (",source=\"local_cache_hit\"", |s| {
-                s.engine.prompt_tokens_cached as f64
-            }),
+            (",source=\"local_compute\"", |s| (s.engine.prompt_tokens - s.engine.prompt_tokens_cached) as f64),
+            (",source=\"local_cache_hit\"", |s| s.engine.prompt_tokens_cached as f64),
             (",source=\"external_kv_transfer\"", |_| 0.0),
         ],
     },
@@ -124,85 +117,32 @@ const FAMILIES: &[Family] = &[
 type HistogramFamily = (&'static str, &'static str, fn(&Stats) -> &Histogram);
 
 const HISTOGRAMS: &[HistogramFamily] = &[
-    (
-        "vllm:request_prompt_tokens",
-        "Number of prefill tokens processed.",
-        |s| &s.prompt_tokens,
-    ),
-    (
-        "vllm:request_generation_tokens",
-        "Number of generation tokens processed.",
-        |s| &s.generation_tokens,
-    ),
-    (
-        "vllm:iteration_tokens_total",
-        "Histogram of number of tokens per engine_step.",
-        |s| &s.step_tokens,
-    ),
-    (
-        "vllm:request_params_max_tokens",
-        "Histogram of the max_tokens request parameter.",
-        |s| &s.max_tokens,
-    ),
-    (
-        "vllm:time_to_first_token_seconds",
-        "Histogram of time to first token in seconds.",
-        |s| &s.first_token_s,
-    ),
-    (
-        "vllm:inter_token_latency_seconds",
-        "Histogram of inter-token latency in seconds.",
-        |s| &s.inter_token_s,
-    ),
-    (
-        "vllm:request_time_per_output_token_seconds",
-        "Histogram of time per output token per request.",
-        |s| &s.time_per_token_s,
-    ),
-    (
-        "vllm:e2e_request_latency_seconds",
-        "Histogram of e2e request latency in seconds.",
-        |s| &s.e2e_s,
-    ),
-    (
-        "vllm:request_queue_time_seconds",
-        "Histogram of time spent in WAITING phase for request.",
-        |s| &s.queue_s,
-    ),
-    (
-        "vllm:request_inference_time_seconds",
-        "Histogram of time spent in RUNNING phase for request.",
-        |s| &s.inference_s,
-    ),
-    (
-        "vllm:request_prefill_time_seconds",
-        "Histogram of time spent in PREFILL phase for request.",
-        |s| &s.prefill_s,
-    ),
-    (
-        "vllm:request_decode_time_seconds",
-        "Histogram of time spent in DECODE phase for request.",
-        |s| &s.decode_s,
-    ),
-    (
-        "vllm:request_num_preemptions",
-        "Histogram of the number of preemptions per request.",
-        |s| &s.preemptions,
-    ),
-    (
-        "vllm:request_prefill_kv_computed_tokens",
-        "Histogram of new KV tokens computed during prefill.",
-        |s| &s.computed_tokens,
-    ),
+    ("vllm:request_prompt_tokens", "Number of prefill tokens processed.", |s| &s.prompt_tokens),
+    ("vllm:request_generation_tokens", "Number of generation tokens processed.", |s| &s.generation_tokens),
+    ("vllm:iteration_tokens_total", "Histogram of number of tokens per engine_step.", |s| &s.step_tokens),
+    ("vllm:request_params_max_tokens", "Histogram of the max_tokens request parameter.", |s| &s.max_tokens),
+    ("vllm:time_to_first_token_seconds", "Histogram of time to first token in seconds.", |s| &s.first_token_s),
+    ("vllm:inter_token_latency_seconds", "Histogram of inter-token latency in seconds.", |s| &s.inter_token_s),
+    ("vllm:request_time_per_output_token_seconds", "Histogram of time per output token per request.", |s| {
+        &s.time_per_token_s
+    }),
+    ("vllm:e2e_request_latency_seconds", "Histogram of e2e request latency in seconds.", |s| &s.e2e_s),
+    ("vllm:request_queue_time_seconds", "Histogram of time spent in WAITING phase for request.", |s| &s.queue_s),
+    ("vllm:request_inference_time_seconds", "Histogram of time spent in RUNNING phase for request.", |s| {
+        &s.inference_s
+    }),
+    ("vllm:request_prefill_time_seconds", "Histogram of time spent in PREFILL phase for request.", |s| &s.prefill_s),
+    ("vllm:request_decode_time_seconds", "Histogram of time spent in DECODE phase for request.", |s| &s.decode_s),
+    ("vllm:request_num_preemptions", "Histogram of the number of preemptions per request.", |s| &s.preemptions),
+    ("vllm:request_prefill_kv_computed_tokens", "Histogram of new KV tokens computed during prefill.", |s| {
+        &s.computed_tokens
+    }),
 ];
 
 /// The page of one replica, with a sample of every family for each of its ranks.
 pub fn render(process: &Process) -> String {
     let ranks: Vec<_> = process.ranks.iter().map(|rank| rank.stats()).collect();
-    let mut page = Page {
-        text: String::new(),
-        model: &process.model,
-    };
+    let mut page = Page { text: String::new(), model: &process.model };
     page.start_time(process.started_unix_s);
     for family in FAMILIES {
         page.head(family.name, family.kind, family.help);
@@ -214,10 +154,7 @@ pub fn render(process: &Process) -> String {
     }
     for (name, help, of) in HISTOGRAMS {
         page.head(name, "histogram", help);
-        ranks
-            .iter()
-            .enumerate()
-            .for_each(|(rank, stats)| page.histogram(name, rank, of(stats)));
+        ranks.iter().enumerate().for_each(|(rank, stats)| page.histogram(name, rank, of(stats)));
     }
     page.cache_config(process);
     page.text
@@ -235,27 +172,15 @@ impl Page<'_> {
 
     fn sample(&mut self, name: &str, rank: usize, labels: &str, value: f64) {
         let model = self.model;
-        _ = writeln!(
-            self.text,
-            "{name}{{engine=\"{rank}\",model_name=\"{model}\"{labels}}} {value:?}"
-        );
+        _ = writeln!(self.text, "{name}{{engine=\"{rank}\",model_name=\"{model}\"{labels}}} {value:?}");
     }
 
     fn histogram(&mut self, name: &str, rank: usize, histogram: &Histogram) {
-        let bounds = histogram
-            .bounds
-            .iter()
-            .map(|bound| format!("{bound:?}"))
-            .chain(["+Inf".to_owned()]);
+        let bounds = histogram.bounds.iter().map(|bound| format!("{bound:?}")).chain(["+Inf".to_owned()]);
         let mut below = 0;
         for (bound, count) in bounds.zip(&histogram.counts) {
             below += count;
-            self.sample(
-                &format!("{name}_bucket"),
-                rank,
-                &format!(",le=\"{bound}\""),
-                below as f64,
-            );
+            self.sample(&format!("{name}_bucket"), rank, &format!(",le=\"{bound}\""), below as f64);
         }
         self.sample(&format!("{name}_count"), rank, "", below as f64);
         self.sample(&format!("{name}_sum"), rank, "", histogram.sum);
@@ -263,11 +188,7 @@ impl Page<'_> {
 
     fn start_time(&mut self, unix_s: f64) {
         let name = "process_start_time_seconds";
-        self.head(
-            name,
-            "gauge",
-            "Start time of the process since unix epoch in seconds.",
-        );
+        self.head(name, "gauge", "Start time of the process since unix epoch in seconds.");
         _ = writeln!(self.text, "{name} {unix_s:?}");
     }
 

@@ -31,12 +31,15 @@ use crate::engine::Profile;
 /// Where fleets listen: they are for one machine.
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
+/// Engines of a fleet at most: far more than one machine can serve in real time.
+pub const REPLICAS_MAX: u16 = 256;
+
 /// What a fleet is made of.
 #[derive(Clone, Debug)]
 pub struct FleetConfig {
     pub profile: Profile,
-    /// Engines, 1 or more.
-    pub replicas: u32,
+    /// Engines, 1 to [`REPLICAS_MAX`].
+    pub replicas: u16,
     /// Whether the engines are ranks behind one port instead of having a port each.
     pub data_parallel: bool,
     /// How many times as fast as in reality, above 0.
@@ -50,21 +53,14 @@ pub struct FleetConfig {
 
 impl FleetConfig {
     /// `replicas` replicas in real time on free ports.
-    pub fn new(profile: Profile, replicas: u32) -> Self {
-        Self {
-            profile,
-            replicas,
-            data_parallel: false,
-            speed: 1.0,
-            port: 0,
-            answer_tokens: None,
-        }
+    pub fn new(profile: Profile, replicas: u16) -> Self {
+        Self { profile, replicas, data_parallel: false, speed: 1.0, port: 0, answer_tokens: None }
     }
 
     fn check(&self) -> io::Result<()> {
         let wrong = |message: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-        if self.replicas == 0 {
-            return wrong("replicas is 0: give 1 or more");
+        if !(1..=REPLICAS_MAX).contains(&self.replicas) {
+            return wrong("replicas is out of range: give 1 to 256");
         }
         if !(self.speed.is_finite() && self.speed > 0.0) {
             return wrong("speed is not above 0: give how many times as fast as in reality");
@@ -72,14 +68,21 @@ impl FleetConfig {
         if self.answer_tokens == Some(0) {
             return wrong("answer_tokens is 0: give 1 or more");
         }
+        if self.port.checked_add(self.ports() - 1).is_none() {
+            return wrong("the last port is above 65535: start lower");
+        }
         Ok(())
+    }
+
+    fn ports(&self) -> u16 {
+        if self.data_parallel { 1 } else { self.replicas }
     }
 }
 
 /// A running fleet. It ends when it is dropped.
 pub struct Fleet {
     replicas: Vec<SocketAddr>,
-    ranks: u32,
+    ranks: u16,
     model: String,
     control: SocketAddr,
     switches: Switches,
@@ -93,29 +96,21 @@ impl Fleet {
     /// When the configuration is out of range or a port cannot be bound.
     pub async fn start(config: FleetConfig) -> io::Result<Self> {
         config.check()?;
-        let (ports, ranks) = if config.data_parallel {
-            (1, config.replicas)
-        } else {
-            (config.replicas, 1)
-        };
+        let ports = config.ports();
         let settings = Settings {
+            ranks: config.replicas / ports,
             profile: config.profile,
-            ranks,
             speed: config.speed,
             answer_tokens: config.answer_tokens,
         };
         let switches: Switches = (0..ports).map(|_| watch::Sender::new(Fault::Ok)).collect();
         let mut replicas = Vec::new();
         let mut tasks = JoinSet::new();
-        for (index, switch) in switches.iter().enumerate() {
-            let address = SocketAddr::new(HOST, nth_port(config.port, index)?);
-            let replica =
-                Replica::bind(address, settings.clone(), switch.subscribe()).map_err(|error| {
-                    io::Error::new(
-                        error.kind(),
-                        format!("replica {index} at {address}: {error}"),
-                    )
-                })?;
+        for (index, switch) in (0..ports).zip(switches.iter()) {
+            let port = if config.port == 0 { 0 } else { config.port + index };
+            let address = SocketAddr::new(HOST, port);
+            let replica = Replica::bind(address, settings.clone(), switch.subscribe())
+                .map_err(|error| io::Error::new(error.kind(), format!("replica {index} at {address}: {error}")))?;
             replicas.push(replica.address);
             tasks.spawn(replica.run());
         }
@@ -123,14 +118,7 @@ impl Fleet {
         let control = listener.local_addr()?;
         let router = control::router(switches.clone());
         tasks.spawn(async move { axum::serve(listener, router).await });
-        Ok(Self {
-            replicas,
-            ranks,
-            model: settings.profile.model.name,
-            control,
-            switches,
-            tasks,
-        })
+        Ok(Self { replicas, ranks: settings.ranks, model: settings.profile.model.name, control, switches, tasks })
     }
 
     /// The address of each replica.
@@ -170,18 +158,4 @@ impl Fleet {
         }
         Ok(())
     }
-}
-
-fn nth_port(first: u16, index: usize) -> io::Result<u16> {
-    if first == 0 {
-        return Ok(0);
-    }
-    let port = usize::from(first) + index;
-    let error = || {
-        io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("port {port} is above 65535: start lower"),
-        )
-    };
-    u16::try_from(port).map_err(|_| error())
 }

@@ -17,7 +17,7 @@ use crate::engine::{Engine, Profile, Prompt, Request};
 pub struct Settings {
     pub profile: Profile,
     /// Engines behind one port, 1 or more.
-    pub ranks: u32,
+    pub ranks: u16,
     /// How many times as fast as in reality, above 0.
     pub speed: f64,
     /// Tokens after which the model ends an answer of its own accord, the end token included. Without it every answer is
@@ -42,13 +42,7 @@ pub struct Process {
 impl Process {
     /// Starts the engines with empty caches.
     pub fn start(settings: &Settings, faults: watch::Receiver<Fault>) -> Self {
-        let rank = |_| {
-            Rank::start(
-                Engine::new(settings.profile.clone()),
-                settings.speed,
-                faults.clone(),
-            )
-        };
+        let rank = |_| Rank::start(Engine::new(settings.profile.clone()), settings.speed, faults.clone());
         Self {
             model: settings.profile.model.name.clone(),
             profile: settings.profile.clone(),
@@ -82,19 +76,13 @@ impl Process {
     pub fn generate(&self, rank: usize, prompt: Prompt, max_tokens: u32) -> Generation {
         let fingerprint = prompt.fingerprint();
         let output = match self.answer_tokens {
-            Some(length) if length < max_tokens => answer(fingerprint)
-                .take(length.saturating_sub(1) as usize)
-                .chain([END])
-                .collect(),
+            Some(length) if length < max_tokens => {
+                answer(fingerprint).take(length.saturating_sub(1) as usize).chain([END]).collect()
+            }
             _ => answer(fingerprint).take(max_tokens as usize).collect(),
         };
         let id = self.next_request.fetch_add(1, Ordering::Relaxed);
-        self.ranks[rank].submit(Request {
-            id,
-            prompt,
-            output,
-            max_tokens,
-        })
+        self.ranks[rank].submit(Request { id, prompt, output, max_tokens })
     }
 
     /// A fresh identifier of 16 hexadecimal digits.
@@ -116,8 +104,5 @@ impl Process {
 
 /// The time since the epoch in seconds.
 pub fn unix_s() -> f64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs_f64()
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }

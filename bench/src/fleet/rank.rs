@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::fault::Fault;
 use super::stats::Stats;
-use crate::engine::{Engine, Event, FinishReason, Request, RequestId, Usage};
+use crate::engine::{Engine, Event, FinishReason, Request, RequestId, Usage, load_since_0_27};
 
 /// How an output ended.
 #[derive(Clone, Copy, Debug)]
@@ -28,11 +28,7 @@ pub struct Output {
 }
 
 enum Command {
-    Submit {
-        request: Request,
-        at: Instant,
-        outputs: mpsc::UnboundedSender<Output>,
-    },
+    Submit { request: Request, at: Instant, outputs: mpsc::UnboundedSender<Output> },
     Abort(RequestId),
 }
 
@@ -61,12 +57,7 @@ impl Rank {
             now_s: 0.0,
         };
         tokio::spawn(driver.run());
-        Self {
-            commands,
-            stats,
-            faults,
-            in_flight: Arc::new(()),
-        }
+        Self { commands, stats, faults, in_flight: Arc::new(()) }
     }
 
     /// Gives the engine a request. Its outputs come from what is returned; dropping that aborts the request.
@@ -74,11 +65,7 @@ impl Rank {
         let (sender, outputs) = mpsc::unbounded_channel();
         let id = request.id;
         // If the driver is gone, so is `sender`, and the generation ends at once.
-        _ = self.commands.send(Command::Submit {
-            request,
-            at: Instant::now(),
-            outputs: sender,
-        });
+        _ = self.commands.send(Command::Submit { request, at: Instant::now(), outputs: sender });
         let _in_flight = self.in_flight.clone();
         Generation {
             id,
@@ -100,13 +87,9 @@ impl Rank {
         Arc::strong_count(&self.in_flight) as u32 - 1
     }
 
-    /// vLLM's measure of a rank's load, which decides where its own balancer sends a request: what is known to be in
-    /// flight, and a queue in front of a cache that is more than half full counts up to four times.
-    /// (`get_core_engine_for_request` of vLLM 0.27 and later.)
+    /// The load by which vLLM's own balancer chooses.
     pub fn load(&self) -> f64 {
-        let engine = self.stats.lock().engine;
-        f64::from(self.in_flight().max(engine.waiting + engine.running))
-            + f64::from(engine.waiting) * 6.0 * (engine.kv_usage - 0.5).max(0.0)
+        load_since_0_27(&self.stats.lock().engine, self.in_flight())
     }
 }
 
@@ -203,21 +186,12 @@ impl Driver {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Submit {
-                request,
-                at,
-                outputs,
-            } => {
+            Command::Submit { request, at, outputs } => {
                 let submitted_s = self.engine_time(at).min(self.now_s);
                 let (id, max_tokens) = (request.id, request.max_tokens);
                 // The caller has checked what the engine refuses; a refused request ends like a dead one.
                 if self.engine.submit(submitted_s, request).is_ok() {
-                    let client = Client {
-                        outputs,
-                        max_tokens,
-                        submitted_s,
-                        last_token_s: 0.0,
-                    };
+                    let client = Client { outputs, max_tokens, submitted_s, last_token_s: 0.0 };
                     self.clients.insert(id, client);
                 }
             }
@@ -235,8 +209,7 @@ impl Driver {
             return;
         };
         self.now_s = step.end_s;
-        tokio::time::sleep_until(self.started + Duration::from_secs_f64(step.end_s / self.speed))
-            .await;
+        tokio::time::sleep_until(self.started + Duration::from_secs_f64(step.end_s / self.speed)).await;
         let mut stats = self.stats.lock();
         stats.engine = self.engine.snapshot();
         stats.step_tokens.observe(step.tokens.into());
@@ -251,13 +224,7 @@ impl Driver {
             };
             client.observe_token(index, step.end_s, &mut stats);
             let mut end = None;
-            if let Some(Event::Finished {
-                reason,
-                usage,
-                timeline,
-                ..
-            }) = finished
-            {
+            if let Some(Event::Finished { reason, usage, timeline, .. }) = finished {
                 stats.finished(reason, &usage, &timeline, client.max_tokens);
                 end = Some(End { reason, usage });
             }

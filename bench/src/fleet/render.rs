@@ -18,9 +18,7 @@ pub struct Message {
 pub fn tokens(messages: &[Message]) -> impl Iterator<Item = u32> + '_ {
     let said = messages.iter().flat_map(|message| {
         let text = tokenize(&message.text);
-        std::iter::once(message.opens_with)
-            .chain(text)
-            .chain(std::iter::once(END))
+        std::iter::once(message.opens_with).chain(text).chain(std::iter::once(END))
     });
     said.chain(std::iter::once(ASSISTANT))
 }
@@ -32,14 +30,9 @@ pub fn chat(body: &Value) -> Option<Vec<Message>> {
     rendered.extend(messages.iter().map(|message| {
         let mut text = plain(&message["content"]);
         if let Some(calls) = message["tool_calls"].as_array() {
-            calls.iter().for_each(|call| {
-                text += &called(&call["function"]["name"], &call["function"]["arguments"])
-            });
+            calls.iter().for_each(|call| text += &called(&call["function"]["name"], &call["function"]["arguments"]));
         }
-        Message {
-            opens_with: role(&message["role"]),
-            text,
-        }
+        Message { opens_with: role(&message["role"]), text }
     }));
     Some(rendered)
 }
@@ -49,10 +42,7 @@ pub fn messages(body: &Value) -> Option<Vec<Message>> {
     let messages = body["messages"].as_array()?;
     let mut rendered: Vec<_> = tools(body).into_iter().collect();
     if !body["system"].is_null() {
-        rendered.push(Message {
-            opens_with: SYSTEM,
-            text: plain(&body["system"]),
-        });
+        rendered.push(Message { opens_with: SYSTEM, text: plain(&body["system"]) });
     }
     rendered.extend(messages.iter().map(said));
     Some(rendered)
@@ -62,39 +52,22 @@ pub fn messages(body: &Value) -> Option<Vec<Message>> {
 pub fn responses(body: &Value) -> Option<Vec<Message>> {
     let mut rendered: Vec<_> = tools(body).into_iter().collect();
     if !body["instructions"].is_null() {
-        rendered.push(Message {
-            opens_with: SYSTEM,
-            text: plain(&body["instructions"]),
-        });
+        rendered.push(Message { opens_with: SYSTEM, text: plain(&body["instructions"]) });
     }
     match &body["input"] {
-        Value::String(text) => rendered.push(Message {
-            opens_with: USER,
-            text: text.clone(),
-        }),
-        Value::Array(items) => {
-            rendered.extend(items.iter().map(|item| match item["type"].as_str() {
-                Some("function_call") => Message {
-                    opens_with: ASSISTANT,
-                    text: called(&item["name"], &item["arguments"]),
-                },
-                Some("function_call_output") => Message {
-                    opens_with: TOOL,
-                    text: plain(&item["output"]),
-                },
-                _ => said(item),
-            }))
-        }
+        Value::String(text) => rendered.push(Message { opens_with: USER, text: text.clone() }),
+        Value::Array(items) => rendered.extend(items.iter().map(|item| match item["type"].as_str() {
+            Some("function_call") => Message { opens_with: ASSISTANT, text: called(&item["name"], &item["arguments"]) },
+            Some("function_call_output") => Message { opens_with: TOOL, text: plain(&item["output"]) },
+            _ => said(item),
+        })),
         _ => return None,
     }
     Some(rendered)
 }
 
 fn said(message: &Value) -> Message {
-    Message {
-        opens_with: role(&message["role"]),
-        text: plain(&message["content"]),
-    }
+    Message { opens_with: role(&message["role"]), text: plain(&message["content"]) }
 }
 
 fn role(role: &Value) -> u32 {
@@ -109,14 +82,8 @@ fn role(role: &Value) -> u32 {
 /// Tools are told to the model before anything else.
 fn tools(body: &Value) -> Option<Message> {
     let tools = body["tools"].as_array().filter(|tools| !tools.is_empty())?;
-    let text = tools
-        .iter()
-        .map(|tool| without_cache_marks(tool).to_string())
-        .collect();
-    Some(Message {
-        opens_with: SYSTEM,
-        text,
-    })
+    let text = tools.iter().map(|tool| without_cache_marks(tool).to_string()).collect();
+    Some(Message { opens_with: SYSTEM, text })
 }
 
 /// The text of a content: a string, or a list of parts.
@@ -134,11 +101,7 @@ fn part_text(part: &Value) -> String {
         Some("text" | "input_text" | "output_text") => {
             let text = part["text"].as_str().unwrap_or_default();
             // Claude Code opens its system prompt with a line that differs in every request. vLLM drops it too.
-            if text.starts_with("x-anthropic-billing-header") {
-                String::new()
-            } else {
-                text.to_owned()
-            }
+            if text.starts_with("x-anthropic-billing-header") { String::new() } else { text.to_owned() }
         }
         Some("tool_use") => called(&part["name"], &part["input"]),
         Some("tool_result") => plain(&part["content"]),
@@ -148,11 +111,7 @@ fn part_text(part: &Value) -> String {
 }
 
 fn called(name: &Value, arguments: &Value) -> String {
-    format!(
-        "{}({})",
-        name.as_str().unwrap_or_default(),
-        plain(arguments)
-    )
+    format!("{}({})", name.as_str().unwrap_or_default(), plain(arguments))
 }
 
 fn without_cache_marks(value: &Value) -> Value {
@@ -217,14 +176,10 @@ mod tests {
     #[test]
     fn a_line_that_changes_with_every_request_is_dropped() {
         let with = |header: &str| {
-            let system =
-                json!([{"type": "text", "text": header}, {"type": "text", "text": "You help."}]);
+            let system = json!([{"type": "text", "text": header}, {"type": "text", "text": "You help."}]);
             of(messages(&json!({"system": system, "messages": []})))
         };
-        assert_eq!(
-            with("x-anthropic-billing-header: cch=1"),
-            with("x-anthropic-billing-header: cch=2")
-        );
+        assert_eq!(with("x-anthropic-billing-header: cch=1"), with("x-anthropic-billing-header: cch=2"));
     }
 
     #[test]

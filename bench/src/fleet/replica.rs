@@ -30,11 +30,7 @@ enum Port {
 
 impl Port {
     fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
-        let socket = if address.is_ipv4() {
-            TcpSocket::new_v4()?
-        } else {
-            TcpSocket::new_v6()?
-        };
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         Ok(socket)
@@ -84,19 +80,10 @@ impl Replica {
     ///
     /// # Errors
     /// When the address cannot be bound.
-    pub fn bind(
-        address: SocketAddr,
-        settings: Settings,
-        faults: watch::Receiver<Fault>,
-    ) -> io::Result<Self> {
+    pub fn bind(address: SocketAddr, settings: Settings, faults: watch::Receiver<Fault>) -> io::Result<Self> {
         let socket = Port::bind(address)?;
         let address = socket.local_addr()?;
-        Ok(Self {
-            address,
-            port: Port::Closed(socket).open()?,
-            settings,
-            faults,
-        })
+        Ok(Self { address, port: Port::Closed(socket).open()?, settings, faults })
     }
 
     /// Serves one process after another.
@@ -147,9 +134,7 @@ impl Replica {
             let up_again = async {
                 match fault {
                     Fault::Die => pending().await,
-                    Fault::Restart { down_s } => {
-                        tokio::time::sleep(Duration::from_secs_f64(down_s)).await
-                    }
+                    Fault::Restart { down_s } => tokio::time::sleep(Duration::from_secs_f64(down_s)).await,
                     _ => {}
                 }
             };
@@ -165,11 +150,7 @@ async fn serve_connection(connection: TcpStream, router: axum::Router) {
     _ = connection.set_nodelay(true);
     let service = TowerToHyperService::new(router);
     let mut server = http1::Builder::new();
-    server
-        .timer(TokioTimer::new())
-        .header_read_timeout(KEEP_ALIVE);
+    server.timer(TokioTimer::new()).header_read_timeout(KEEP_ALIVE);
     // A client may cut its connection at any time; the generations it waited for are aborted by their drop.
-    _ = server
-        .serve_connection(TokioIo::new(connection), service)
-        .await;
+    _ = server.serve_connection(TokioIo::new(connection), service).await;
 }

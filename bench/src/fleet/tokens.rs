@@ -43,8 +43,7 @@ pub fn text(token: u32) -> String {
 /// The space comes last, so that a client that trims the answer changes its last token at most.
 pub fn answer(fingerprint: u64) -> impl Iterator<Item = u32> {
     (1u64..).map(move |index| {
-        let mut bits =
-            scramble(fingerprint.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        let mut bits = scramble(fingerprint.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         let mut letter = || {
             let letter = b'a' + (bits % 26) as u8;
             bits /= 26;
@@ -72,18 +71,12 @@ mod tests {
         assert_eq!(sent.len(), 200);
         assert_eq!(tokenize(&sent).collect::<Vec<_>>(), generated);
         // A client may trim what ends the answer: only the last token changes.
-        assert_eq!(
-            tokenize(sent.trim()).take(49).collect::<Vec<_>>(),
-            generated[..49]
-        );
+        assert_eq!(tokenize(sent.trim()).take(49).collect::<Vec<_>>(), generated[..49]);
     }
 
     #[test]
     fn no_text_makes_a_token_of_the_template() {
-        let all_chars: String = (0..=0x10_ffffu32)
-            .step_by(97)
-            .filter_map(char::from_u32)
-            .collect();
+        let all_chars: String = (0..=0x10_ffffu32).step_by(97).filter_map(char::from_u32).collect();
         let specials = [SYSTEM, USER, ASSISTANT, TOOL, END];
         assert!(tokenize(&all_chars).all(|token| !specials.contains(&token)));
     }
@@ -91,10 +84,6 @@ mod tests {
     #[test]
     fn a_longer_text_begins_with_the_tokens_of_a_shorter_one() {
         let (short, long) = ("eight by", "eight bytes and some more");
-        assert!(
-            tokenize(long)
-                .collect::<Vec<_>>()
-                .starts_with(&tokenize(short).collect::<Vec<_>>())
-        );
+        assert!(tokenize(long).collect::<Vec<_>>().starts_with(&tokenize(short).collect::<Vec<_>>()));
     }
 }

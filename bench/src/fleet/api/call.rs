@@ -27,8 +27,7 @@ impl Call {
         body: &Bytes,
         tokens: impl FnOnce(&Value) -> Result<Vec<u32>, &'static str>,
     ) -> Result<Self, ApiError> {
-        let body: Value =
-            serde_json::from_slice(body).map_err(|error| ApiError::bad_json(&error, body.len()))?;
+        let body: Value = serde_json::from_slice(body).map_err(|error| ApiError::bad_json(&error, body.len()))?;
         let model = body["model"].as_str().unwrap_or(&process.model);
         if model != process.model {
             return Err(ApiError::no_such_model(model, &process.model));
@@ -41,11 +40,7 @@ impl Call {
         if *process.faults.borrow() == Fault::EngineDead {
             return Err(ApiError::engine_dead());
         }
-        Ok(Self {
-            process,
-            body,
-            prompt,
-        })
+        Ok(Self { process, body, prompt })
     }
 
     /// Whether the answer is to be streamed.
@@ -56,40 +51,22 @@ impl Call {
     /// The identifier of the answer: that of the request if it came with one.
     pub fn id(&self, prefix: &str, headers: &HeaderMap) -> String {
         let given = headers.get("x-request-id").and_then(|id| id.to_str().ok());
-        format!(
-            "{prefix}-{}",
-            given.map_or_else(|| self.process.new_id(), str::to_owned)
-        )
+        format!("{prefix}-{}", given.map_or_else(|| self.process.new_id(), str::to_owned))
     }
 
     /// Starts the generation on the rank that the headers ask for, or else on the least loaded.
     ///
     /// # Errors
     /// When there is no such rank.
-    pub fn generate(
-        &self,
-        headers: Option<&HeaderMap>,
-        max_tokens: Option<u32>,
-    ) -> Result<Generation, ApiError> {
-        let asked = headers.and_then(|headers| {
-            headers
-                .get("x-data-parallel-rank")?
-                .to_str()
-                .ok()?
-                .parse::<i64>()
-                .ok()
-        });
+    pub fn generate(&self, headers: Option<&HeaderMap>, max_tokens: Option<u32>) -> Result<Generation, ApiError> {
+        let asked = headers.and_then(|headers| headers.get("x-data-parallel-rank")?.to_str().ok()?.parse::<i64>().ok());
         let ranks = self.process.ranks.len();
         let rank = match asked {
             None => self.process.least_loaded_rank(),
-            Some(asked) => usize::try_from(asked)
-                .ok()
-                .filter(|rank| *rank < ranks)
-                .ok_or_else(|| {
-                    let message =
-                        format!("data_parallel_rank {asked} is out of range [0, {ranks}).");
-                    ApiError::bad_request(message, None)
-                })?,
+            Some(asked) => usize::try_from(asked).ok().filter(|rank| *rank < ranks).ok_or_else(|| {
+                let message = format!("data_parallel_rank {asked} is out of range [0, {ranks}).");
+                ApiError::bad_request(message, None)
+            })?,
         };
         let room = self.process.profile.engine.max_model_len - self.prompt.len();
         let max_tokens = max_tokens.unwrap_or(room).clamp(1, room);
@@ -98,9 +75,6 @@ impl Call {
 
     /// A count in the body, the first of these fields that has one.
     pub fn count(&self, fields: &[&str]) -> Option<u32> {
-        fields
-            .iter()
-            .find_map(|field| self.body[field].as_u64())
-            .map(|count| u32::try_from(count).unwrap_or(u32::MAX))
+        fields.iter().find_map(|field| self.body[field].as_u64()).map(|count| u32::try_from(count).unwrap_or(u32::MAX))
     }
 }

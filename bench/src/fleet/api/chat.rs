@@ -19,34 +19,17 @@ use crate::fleet::rank::End;
 use crate::fleet::render;
 
 /// Serves the endpoint.
-pub async fn serve(
-    State(process): State<Arc<Process>>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
-    answer(process, &headers, &body)
-        .await
-        .unwrap_or_else(|error| error.openai_response())
+pub async fn serve(State(process): State<Arc<Process>>, headers: HeaderMap, body: Bytes) -> Response {
+    answer(process, &headers, &body).await.unwrap_or_else(|error| error.openai_response())
 }
 
-async fn answer(
-    process: Arc<Process>,
-    headers: &HeaderMap,
-    body: &Bytes,
-) -> Result<Response, ApiError> {
+async fn answer(process: Arc<Process>, headers: &HeaderMap, body: &Bytes) -> Result<Response, ApiError> {
     let call = Call::read(process, body, |body| {
         let messages = render::chat(body).ok_or("messages")?;
         Ok(render::tokens(&messages).collect())
     })?;
-    let head = Head {
-        id: call.id("chatcmpl", headers),
-        created: unix_s() as u64,
-        model: call.process.model.clone(),
-    };
-    let generation = call.generate(
-        Some(headers),
-        call.count(&["max_completion_tokens", "max_tokens"]),
-    );
+    let head = Head { id: call.id("chatcmpl", headers), created: unix_s() as u64, model: call.process.model.clone() };
+    let generation = call.generate(Some(headers), call.count(&["max_completion_tokens", "max_tokens"]));
     if call.streams() {
         let options = &call.body["stream_options"];
         let events = ChatEvents {
@@ -149,11 +132,7 @@ impl Events for ChatEvents {
     }
 
     fn last(&mut self, text: &str, end: &End) -> String {
-        let delta = if text.is_empty() {
-            json!({})
-        } else {
-            json!({"content": text})
-        };
+        let delta = if text.is_empty() { json!({}) } else { json!({"content": text}) };
         let choice = json!({
             "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish_reason(end.reason),
             "stop_reason": null, "token_ids": null,

@@ -22,38 +22,18 @@ use crate::fleet::tokens::tokenize;
 const DEFAULT_MAX_TOKENS: u32 = 16;
 
 /// Serves the endpoint, for one prompt a request.
-pub async fn serve(
-    State(process): State<Arc<Process>>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
-    answer(process, &headers, &body)
-        .await
-        .unwrap_or_else(|error| error.openai_response())
+pub async fn serve(State(process): State<Arc<Process>>, headers: HeaderMap, body: Bytes) -> Response {
+    answer(process, &headers, &body).await.unwrap_or_else(|error| error.openai_response())
 }
 
-async fn answer(
-    process: Arc<Process>,
-    headers: &HeaderMap,
-    body: &Bytes,
-) -> Result<Response, ApiError> {
-    let call = Call::read(process, body, |body| {
-        prompt(&body["prompt"]).ok_or("prompt")
-    })?;
-    let generation = call.generate(
-        Some(headers),
-        call.count(&["max_tokens"]).or(Some(DEFAULT_MAX_TOKENS)),
-    );
+async fn answer(process: Arc<Process>, headers: &HeaderMap, body: &Bytes) -> Result<Response, ApiError> {
+    let call = Call::read(process, body, |body| prompt(&body["prompt"]).ok_or("prompt"))?;
+    let generation = call.generate(Some(headers), call.count(&["max_tokens"]).or(Some(DEFAULT_MAX_TOKENS)));
     let (id, model) = (call.id("cmpl", headers), call.process.model.clone());
     let created = unix_s() as u64;
     if call.streams() {
         let usage = call.body["stream_options"]["include_usage"] == true;
-        let events = CompletionEvents {
-            id,
-            created,
-            model,
-            usage,
-        };
+        let events = CompletionEvents { id, created, model, usage };
         return Ok(match generation {
             Ok(generation) => streamed(generation, events),
             Err(error) => failed(&error, events),
@@ -76,13 +56,10 @@ async fn answer(
 fn prompt(prompt: &Value) -> Option<Vec<u32>> {
     let tokens: Vec<u32> = match prompt {
         Value::String(text) => tokenize(text).collect(),
-        Value::Array(one) if one.len() == 1 && one[0].is_string() => {
-            tokenize(one[0].as_str()?).collect()
+        Value::Array(one) if one.len() == 1 && one[0].is_string() => tokenize(one[0].as_str()?).collect(),
+        Value::Array(tokens) => {
+            tokens.iter().map(|token| u32::try_from(token.as_u64()?).ok()).collect::<Option<_>>()?
         }
-        Value::Array(tokens) => tokens
-            .iter()
-            .map(|token| u32::try_from(token.as_u64()?).ok())
-            .collect::<Option<_>>()?,
         _ => return None,
     };
     Some(tokens).filter(|tokens| !tokens.is_empty())

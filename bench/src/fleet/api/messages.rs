@@ -18,14 +18,8 @@ use crate::fleet::rank::End;
 use crate::fleet::render;
 
 /// Serves `/v1/messages`.
-pub async fn serve(
-    State(process): State<Arc<Process>>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
-    answer(process, &headers, &body)
-        .await
-        .unwrap_or_else(|error| error.anthropic_response())
+pub async fn serve(State(process): State<Arc<Process>>, headers: HeaderMap, body: Bytes) -> Response {
+    answer(process, &headers, &body).await.unwrap_or_else(|error| error.anthropic_response())
 }
 
 /// Serves `/v1/messages/count_tokens`.
@@ -47,24 +41,14 @@ fn read(process: Arc<Process>, body: &Bytes) -> Result<Call, ApiError> {
     })
 }
 
-async fn answer(
-    process: Arc<Process>,
-    headers: &HeaderMap,
-    body: &Bytes,
-) -> Result<Response, ApiError> {
+async fn answer(process: Arc<Process>, headers: &HeaderMap, body: &Bytes) -> Result<Response, ApiError> {
     let call = read(process, body)?;
-    let max_tokens = call
-        .count(&["max_tokens"])
-        .ok_or_else(|| ApiError::bad_field("max_tokens"))?;
+    let max_tokens = call.count(&["max_tokens"]).ok_or_else(|| ApiError::bad_field("max_tokens"))?;
     let generation = call.generate(Some(headers), Some(max_tokens));
     let id = call.id("chatcmpl", headers);
     let model = call.process.model.clone();
     if call.streams() {
-        let events = MessageEvents {
-            id,
-            model,
-            prompt_tokens: call.prompt.len(),
-        };
+        let events = MessageEvents { id, model, prompt_tokens: call.prompt.len() };
         return Ok(match generation {
             Ok(generation) => streamed(generation, events),
             Err(error) => failed(&error, events),
@@ -87,13 +71,7 @@ fn stop_reason(reason: FinishReason) -> &'static str {
 
 /// In this dialect the three counts of input tokens add up to the prompt.
 fn full_usage(usage: &Usage) -> Value {
-    let Usage {
-        prompt_tokens,
-        cached_tokens,
-        created_cache_tokens,
-        output_tokens,
-        ..
-    } = usage;
+    let Usage { prompt_tokens, cached_tokens, created_cache_tokens, output_tokens, .. } = usage;
     json!({
         "input_tokens": prompt_tokens - cached_tokens - created_cache_tokens, "output_tokens": output_tokens,
         "cache_creation_input_tokens": created_cache_tokens, "cache_read_input_tokens": cached_tokens,
@@ -124,17 +102,11 @@ impl Events for MessageEvents {
     }
 
     fn last(&mut self, text: &str, end: &End) -> String {
-        let token = if text.is_empty() {
-            String::new()
-        } else {
-            self.token(text, 0)
-        };
+        let token = if text.is_empty() { String::new() } else { self.token(text, 0) };
         let delta = json!({"stop_reason": stop_reason(end.reason), "stop_sequence": null});
         token
             + &named(&json!({"type": "content_block_stop", "index": 0}))
-            + &named(
-                &json!({"type": "message_delta", "delta": delta, "usage": full_usage(&end.usage)}),
-            )
+            + &named(&json!({"type": "message_delta", "delta": delta, "usage": full_usage(&end.usage)}))
             + &named(&json!({"type": "message_stop"}))
     }
 

@@ -50,27 +50,16 @@ pub fn router(process: Arc<Process>) -> Router {
         .route("/load", get(load))
         .route("/metrics", get(metrics))
         .fallback(async || ApiError::no_such_route().openai_response())
-        .layer(middleware::from_fn_with_state(
-            process.clone(),
-            refuse_while_starting,
-        ))
+        .layer(middleware::from_fn_with_state(process.clone(), refuse_while_starting))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(process)
 }
 
-async fn refuse_while_starting(
-    State(process): State<Arc<Process>>,
-    request: Request,
-    next: Next,
-) -> Response {
+async fn refuse_while_starting(State(process): State<Arc<Process>>, request: Request, next: Next) -> Response {
     if *process.faults.borrow() == Fault::Starting {
         let error = ApiError::starting();
         let anthropic = request.uri().path().starts_with("/v1/messages");
-        return if anthropic {
-            error.anthropic_response()
-        } else {
-            error.openai_response()
-        };
+        return if anthropic { error.anthropic_response() } else { error.openai_response() };
     }
     next.run(request).await
 }
@@ -88,10 +77,7 @@ async fn load(State(process): State<Arc<Process>>) -> Json<Value> {
 }
 
 async fn metrics(State(process): State<Arc<Process>>) -> impl IntoResponse {
-    (
-        [(CONTENT_TYPE, "text/plain; version=1.0.0; charset=utf-8")],
-        process.metrics(),
-    )
+    ([(CONTENT_TYPE, "text/plain; version=1.0.0; charset=utf-8")], process.metrics())
 }
 
 async fn models(State(process): State<Arc<Process>>) -> Json<Value> {
@@ -112,13 +98,11 @@ async fn models(State(process): State<Arc<Process>>) -> Json<Value> {
 async fn tokenize(State(process): State<Arc<Process>>, body: Bytes) -> Response {
     let tokens = serde_json::from_slice::<Value>(&body)
         .map_err(|error| ApiError::bad_json(&error, body.len()))
-        .and_then(
-            |body| match (body["prompt"].as_str(), render::chat(&body)) {
-                (Some(prompt), _) => Ok(tokens::tokenize(prompt).collect::<Vec<_>>()),
-                (None, Some(messages)) => Ok(render::tokens(&messages).collect()),
-                (None, None) => Err(ApiError::bad_field("prompt")),
-            },
-        );
+        .and_then(|body| match (body["prompt"].as_str(), render::chat(&body)) {
+            (Some(prompt), _) => Ok(tokens::tokenize(prompt).collect::<Vec<_>>()),
+            (None, Some(messages)) => Ok(render::tokens(&messages).collect()),
+            (None, None) => Err(ApiError::bad_field("prompt")),
+        });
     match tokens {
         Ok(tokens) => {
             let max_model_len = process.profile.engine.max_model_len;

@@ -18,9 +18,7 @@ use crate::fleet::render;
 
 /// Serves `POST /v1/responses`.
 pub async fn serve(State(process): State<Arc<Process>>, body: Bytes) -> Response {
-    answer(process, &body)
-        .await
-        .unwrap_or_else(|error| error.openai_response())
+    answer(process, &body).await.unwrap_or_else(|error| error.openai_response())
 }
 
 /// Serves `GET /v1/responses/{id}`: no response is kept.
@@ -159,41 +157,21 @@ impl Events for ResponseEvents {
             "phase": null,
         });
         let part = json!({"annotations": [], "text": "", "type": "output_text", "logprobs": []});
-        self.event(
-            "response.output_item.added",
-            json!({"item": item, "output_index": 0}),
-        ) + &self.content("response.content_part.added", json!({"part": part}))
+        self.event("response.output_item.added", json!({"item": item, "output_index": 0}))
+            + &self.content("response.content_part.added", json!({"part": part}))
     }
 
     fn token(&mut self, text: &str, _: u32) -> String {
         self.text += text;
-        self.content(
-            "response.output_text.delta",
-            json!({"delta": text, "logprobs": []}),
-        )
+        self.content("response.output_text.delta", json!({"delta": text, "logprobs": []}))
     }
 
     fn last(&mut self, text: &str, end: &End) -> String {
-        let mut events = if text.is_empty() {
-            String::new()
-        } else {
-            self.token(text, 0)
-        };
-        let (text, part, item, response) = (
-            self.text.clone(),
-            self.part(),
-            self.item(),
-            self.completed(end),
-        );
-        events += &self.content(
-            "response.output_text.done",
-            json!({"logprobs": [], "text": text}),
-        );
+        let mut events = if text.is_empty() { String::new() } else { self.token(text, 0) };
+        let (text, part, item, response) = (self.text.clone(), self.part(), self.item(), self.completed(end));
+        events += &self.content("response.output_text.done", json!({"logprobs": [], "text": text}));
         events += &self.content("response.content_part.done", json!({"part": part}));
-        events += &self.event(
-            "response.output_item.done",
-            json!({"item": item, "output_index": 0}),
-        );
+        events += &self.event("response.output_item.done", json!({"item": item, "output_index": 0}));
         events += &self.event("response.completed", json!({"response": response}));
         events
     }

@@ -38,11 +38,7 @@ pub fn streamed(generation: Generation, mut events: impl Events) -> Response {
         let Some(output) = generation.next().await else {
             return Some((events.fail(&ApiError::engine_dead()), None));
         };
-        let mut chunk = if output.index == 0 {
-            events.open()
-        } else {
-            String::new()
-        };
+        let mut chunk = if output.index == 0 { events.open() } else { String::new() };
         let text = tokens::text(output.token);
         if let Some(end) = &output.end {
             chunk += &events.last(&text, end);
@@ -86,8 +82,5 @@ pub fn data(json: &Value) -> String {
 
 /// An event that is named by its type.
 pub fn named(json: &Value) -> String {
-    format!(
-        "event: {}\ndata: {json}\n\n",
-        json["type"].as_str().unwrap_or_default()
-    )
+    format!("event: {}\ndata: {json}\n\n", json["type"].as_str().unwrap_or_default())
 }

@@ -13,6 +13,7 @@ use std::path::Path;
 pub use distribution::Distribution;
 pub use queue::Queue;
 use serde::Deserialize;
+use serde_yaml::with::singleton_map_recursive;
 pub use session::{Conversation, Session, Turn};
 pub use sessions::{Call, Sessions, TurnId};
 
@@ -101,7 +102,8 @@ impl Load {
     /// # Errors
     /// A message that names the field.
     pub fn parse(yaml: &str) -> Result<Self, String> {
-        let load: Self = serde_yaml::from_str(yaml).map_err(|error| error.to_string())?;
+        let yaml = serde_yaml::Deserializer::from_str(yaml);
+        let load: Self = singleton_map_recursive::deserialize(yaml).map_err(|error| error.to_string())?;
         load.check()?;
         Ok(load)
     }

@@ -18,7 +18,7 @@ use crate::load::{Load, Sessions};
 pub use arms::{Arm, ArmKind, Asked, Choice};
 pub use command::RampArgs;
 pub use row::Row;
-pub use simulation::{NETWORK_S, Simulation, Span};
+pub use simulation::{Simulation, Span, TO_BALANCER_S, TO_ENGINE_S};
 pub use trace::{SessionEnd, Trace, TurnRecord};
 
 /// What is to be run: every arm with every number of sessions under every seed.

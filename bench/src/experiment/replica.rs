@@ -8,6 +8,7 @@ pub struct Replica {
     after_step: Snapshot,
     /// What it said when the last step ended.
     said: Snapshot,
+    /// Requests sent to it by the balancer and not over.
     pub in_flight: u32,
 }
 
@@ -20,7 +21,6 @@ impl Replica {
     /// Takes a request. Returns when the step ends that this made it begin, if it was idle.
     pub fn submit(&mut self, now_s: f64, request: Request) -> Option<f64> {
         self.engine.submit(now_s, request).expect("a load's contexts fit the engine");
-        self.in_flight += 1;
         if self.step.is_some() { None } else { self.begin_step(now_s) }
     }
 

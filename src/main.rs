@@ -8,9 +8,9 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Without `RUST_LOG`: what an operator wants to know, without Pingora's account of its own start and of a pooled connection
-/// that was busy for a moment, which it calls an error and replaces.
-const LOG_FILTER: &str = "info,pingora_core=warn,pingora_core::connectors=off";
+/// Without `RUST_LOG`: what an operator wants to know. Not Pingora's account of its own start, nor what it calls errors: a
+/// pooled connection that was busy for a moment, a client that left. What matters of that Homing logs itself.
+const LOG_FILTER: &str = "info,pingora_core=warn,pingora_core::connectors=off,pingora_proxy=off";
 
 /// An edge load balancer for vLLM: every turn of a conversation goes to the replica that holds its prefix cache.
 #[derive(Parser)]

@@ -95,9 +95,15 @@ fn server(place: &Place) -> Server {
 }
 
 fn limits(s: &mut Section) -> Limits {
+    let body_bytes = s.within("body", &settings::BODY).0;
+    let buffered = s.place("buffered");
+    let buffered_bytes = s.within("buffered", &settings::BUFFERED).0;
+    if body_bytes > buffered_bytes {
+        buffered.expected::<()>("at least `body`, or the largest bodies would never be taken");
+    }
     Limits {
-        body_bytes: s.within("body", &settings::BODY).0,
-        buffered_bytes: s.within("buffered", &settings::BUFFERED).0,
+        body_bytes,
+        buffered_bytes,
         header_read: s.within("header_read", &settings::HEADER_READ),
         body_read: s.within("body_read", &settings::BODY_READ),
         connections: s.within("connections", &settings::CONNECTIONS),

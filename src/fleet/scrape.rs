@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use log::{info, warn};
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
-use pingora::{Error, ErrorType, Result};
+use pingora::{Error, ErrorType, OrErr, Result};
 use pingora_load_balancing::Backend;
 use pingora_load_balancing::health_check::{HealthCheck, HttpHealthCheck};
 use tokio::sync::Notify;
@@ -109,7 +109,9 @@ impl Scraper {
             false => Ok(()),
         }));
         let backend = Backend { addr: peer._address, weight: 1, ext: Default::default() };
-        probe.check(&backend).await
+        tokio::time::timeout(timeout, probe.check(&backend))
+            .await
+            .or_err_with(ErrorType::ReadTimedout, || format!("no whole answer from /health within {timeout:?}"))?
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bytes::BytesMut;
-use http::header;
+use http::{Version, header};
 use pingora::Result;
 use pingora::http::ResponseHeader;
 
@@ -72,12 +72,17 @@ impl UsageTap {
 }
 
 /// The answer's header on its way to the client: says where the request went and why.
-pub fn header(answer: &mut ResponseHeader, context: &mut Context) -> Result<()> {
+pub fn header(answer: &mut ResponseHeader, version: Version, context: &mut Context) -> Result<()> {
     if answer.status.is_informational() {
         return Ok(());
     }
     context.release_body();
     remove_hop_by_hop(answer);
+    answer.remove_header("x-homing-error");
+    if version < Version::HTTP_11 {
+        // An older client knows no chunks: its answer ends with the connection.
+        answer.remove_header(&header::TRANSFER_ENCODING);
+    }
     if let Some(usage) = &mut context.usage {
         usage.begin(answer);
     }

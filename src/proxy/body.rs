@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header;
+use http::{Version, header};
 use pingora::protocols::http::ServerSession;
 use tokio::time::{Instant, timeout_at};
 
@@ -78,7 +78,8 @@ fn announced_length(session: &ServerSession) -> Option<u64> {
 }
 
 fn expects_continue(session: &ServerSession) -> bool {
-    session.get_header_bytes(header::EXPECT).eq_ignore_ascii_case(b"100-continue")
+    session.req_header().version >= Version::HTTP_11
+        && session.get_header_bytes(header::EXPECT).eq_ignore_ascii_case(b"100-continue")
 }
 
 async fn answer_continue(session: &mut ServerSession) -> Result<(), OwnError> {

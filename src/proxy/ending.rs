@@ -22,7 +22,7 @@ pub async fn answer_error(session: &mut Session, context: &mut Context, error: O
     let body = error.body(context.dialect, &context.request_id);
     let mut answer = error.header(body.len(), &context.request_id)?;
     context.own_error = Some(error);
-    if !session.downstream_session.is_body_done() {
+    if !session.downstream_session.is_body_done() || session.downstream_session.get_keepalive().is_none() {
         session.downstream_session.set_keepalive(None);
         answer.insert_header(header::CONNECTION, "close")?;
     }
@@ -37,15 +37,19 @@ pub async fn answer_error(session: &mut Session, context: &mut Context, error: O
 /// A request that failed for good: a whole answer if none has begun, a last event if a stream has.
 pub async fn fail(session: &mut Session, error: &Error, context: &mut Context) -> FailToProxy {
     context.unwrap_body(session);
+    // Pingora closes the connection after a failure; the answer is to say so.
+    session.downstream_session.set_keepalive(None);
     let gone = is_clients(error);
     let begun = session.downstream_session.response_written().is_some_and(|answer| !answer.status.is_informational());
     let error_code = match (gone, begun) {
         (true, _) => CLIENT_CLOSED,
         (false, true) => {
+            log::warn!("{}: the replica broke off its answer ({})", context.summary(), error.etype().as_str());
             end_stream(session, context).await;
             0
         }
         (false, false) => {
+            log::warn!("{}: no answer ({})", context.summary(), error.etype().as_str());
             let error = own_error(error);
             let status = error.status().as_u16();
             // If the client has gone meanwhile, that is all there is to know.
@@ -53,12 +57,17 @@ pub async fn fail(session: &mut Session, error: &Error, context: &mut Context) -
             status
         }
     };
-    FailToProxy { error_code, can_reuse_downstream: !gone && !begun }
+    FailToProxy { error_code, can_reuse_downstream: false }
 }
 
-/// Whether it was the client that went away or broke the protocol.
-pub fn is_clients(error: &Error) -> bool {
-    *error.esource() == ErrorSource::Downstream
+/// Whether it was the client that went away.
+fn is_clients(error: &Error) -> bool {
+    use ErrorType::*;
+    let of_connection = matches!(
+        error.etype(),
+        ConnectionClosed | ReadError | WriteError | ReadTimedout | WriteTimedout | ConnectError
+    );
+    *error.esource() == ErrorSource::Downstream && of_connection
 }
 
 fn own_error(error: &Error) -> OwnError {
@@ -68,6 +77,7 @@ fn own_error(error: &Error) -> OwnError {
             OwnError::NoReplica
         }
         (ErrorSource::Upstream, _) => OwnError::ReplicaFailed,
+        (ErrorSource::Downstream, _) => OwnError::BadRequest,
         _ => OwnError::Internal,
     }
 }

@@ -18,6 +18,7 @@ pub enum OwnError {
     ModelRequired,
     NotJson,
     UnreadableBody,
+    BadRequest,
     BodyTooLarge { bytes_max: u64 },
     BodyTimeout { seconds: u64 },
     Overloaded,
@@ -38,6 +39,7 @@ impl OwnError {
             OwnError::ModelRequired => "model_required",
             OwnError::NotJson => "body_not_json",
             OwnError::UnreadableBody => "body_unreadable",
+            OwnError::BadRequest => "bad_request",
             OwnError::BodyTooLarge { .. } => "body_too_large",
             OwnError::BodyTimeout { .. } => "body_timeout",
             OwnError::Overloaded => "overloaded",
@@ -52,7 +54,9 @@ impl OwnError {
         match self {
             OwnError::UnknownRoute | OwnError::ClosedRoute | OwnError::UnknownModel => StatusCode::NOT_FOUND,
             OwnError::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
-            OwnError::ModelRequired | OwnError::NotJson | OwnError::UnreadableBody => StatusCode::BAD_REQUEST,
+            OwnError::ModelRequired | OwnError::NotJson | OwnError::UnreadableBody | OwnError::BadRequest => {
+                StatusCode::BAD_REQUEST
+            }
             OwnError::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             OwnError::BodyTimeout { .. } => StatusCode::REQUEST_TIMEOUT,
             OwnError::Overloaded | OwnError::NoReplica | OwnError::TooManyConnections => {
@@ -75,6 +79,7 @@ impl OwnError {
             OwnError::ModelRequired => "Name the model: several are served here.".into(),
             OwnError::NotJson => "The body is not a JSON object, so the model that it is for cannot be told.".into(),
             OwnError::UnreadableBody => "The body ended early or was framed wrongly.".into(),
+            OwnError::BadRequest => "The request's headers are not as HTTP wants them.".into(),
             OwnError::BodyTooLarge { bytes_max } => format!("The body is larger than {bytes_max} bytes."),
             OwnError::BodyTimeout { seconds } => format!("The body did not arrive within {seconds} s."),
             OwnError::Overloaded => "Too many request bodies are held at this moment. Try again.".into(),

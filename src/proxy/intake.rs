@@ -1,6 +1,7 @@
 //! Takes a request in: which route it asks, its body, its model, its conversation.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, header};
@@ -14,6 +15,9 @@ use crate::fleet::{InFlight, Model};
 use crate::request::endpoint::{self, BodyForm, Endpoint, Route};
 use crate::request::{Caller, InHeaders, Peek, Rules, multipart, peek, session};
 use crate::routing::{Ask, Key, Pin};
+
+/// A client that takes nothing of its answer for this long is cut off: it would hold a place at its replica for ever.
+const WRITE_MAX: Duration = Duration::from_secs(60);
 
 /// The request header with which a client names a data-parallel rank.
 pub const RANK_HEADER: &str = "x-data-parallel-rank";
@@ -49,6 +53,7 @@ impl Proxy {
             Route::WrongMethod { allow } => return Err(OwnError::MethodNotAllowed(allow)),
             Route::Unknown => return Err(OwnError::UnknownRoute),
         };
+        session.downstream_session.set_write_timeout(Some(WRITE_MAX));
         let limits: Limits = context.live.server.limits.clone();
         let body = body::read(&mut session.downstream_session, &mut context.reservation, &limits).await?;
         context.body_bytes = body.len() as u64;

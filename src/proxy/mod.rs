@@ -15,6 +15,7 @@ mod ending;
 mod error;
 mod intake;
 mod local;
+mod presence;
 mod replay;
 mod upstream;
 
@@ -28,7 +29,7 @@ use bytes::Bytes;
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, Result};
-use pingora_proxy::{FailToProxy, ProxyHttp, Session};
+use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 
 use crate::config::{Server, SessionRules};
 use crate::fleet::{Fetcher, Fleet};
@@ -129,11 +130,11 @@ impl ProxyHttp for Proxy {
 
     async fn response_filter(
         &self,
-        _session: &mut Session,
+        session: &mut Session,
         answer: &mut ResponseHeader,
         context: &mut Context,
     ) -> Result<()> {
-        answer::header(answer, context)
+        answer::header(answer, session.req_header().version, context)
     }
 
     fn response_body_filter(
@@ -151,9 +152,19 @@ impl ProxyHttp for Proxy {
         ending::fail(session, error, context).await
     }
 
-    /// What went wrong stands in the access log; an error of a client is no error of the balancer.
-    fn suppress_error_log(&self, _session: &Session, context: &Context, error: &Error) -> bool {
-        ending::is_clients(error) || context.own_error.is_some()
+    /// Pingora's words may hold a piece of an answer; ours are logged where the failure is dealt with.
+    fn suppress_error_log(&self, _session: &Session, _context: &Context, _error: &Error) -> bool {
+        true
+    }
+
+    fn suppress_proxy_warn_log(
+        &self,
+        _session: &Session,
+        _context: &Context,
+        _error: &Error,
+        _what: ProxyWarnLogContext,
+    ) -> bool {
+        true
     }
 
     fn request_summary(&self, _session: &Session, context: &Context) -> String {

@@ -15,13 +15,15 @@ use bytes::Bytes;
 use futures::Stream;
 use http::HeaderMap;
 use parking_lot::Mutex;
-use pingora::Result;
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::Digest;
 use pingora::protocols::http::custom::CustomMessageWrite;
 use pingora::protocols::http::custom::server::Session as CustomSession;
 use pingora::protocols::http::{HttpTask, ServerSession};
 use pingora::protocols::l4::socket::SocketAddr;
+use pingora::{Error, ErrorType, Result};
+
+use super::presence;
 
 type Messages = Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
 
@@ -108,7 +110,13 @@ impl CustomSession for Replay {
 
     /// Ends only when the client goes away.
     async fn read_body_or_idle(&mut self, _no_body_expected: bool) -> Result<Option<Bytes>> {
-        self.inner.read_body_or_idle(true).await
+        let socket = presence::socket(self.inner.digest());
+        tokio::select! {
+            read = self.inner.read_body_or_idle(true) => read,
+            () = presence::left(socket) => {
+                Error::e_explain(ErrorType::ConnectionClosed, "the client left while its next request was waiting")
+            }
+        }
     }
 
     async fn drain_request_body(&mut self) -> Result<()> {

@@ -3,7 +3,7 @@
 use http::{StatusCode, header};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::upstreams::peer::HttpPeer;
-use pingora::{Error, ErrorSource, ErrorType, Result};
+use pingora::{Error, ErrorSource, ErrorType, OrErr, Result};
 
 use super::Context;
 use super::intake::RANK_HEADER;
@@ -51,6 +51,11 @@ pub fn write_header(request: &mut RequestHeader, context: &Context) -> Result<()
     if context.body_bytes > 0 || request.method == http::Method::POST {
         request.insert_header(header::CONTENT_LENGTH, context.body_bytes.to_string())?;
     }
+    if request.uri.authority().is_some() {
+        // An origin gets the path alone, also where a client wrote the whole address.
+        let path = request.uri.path_and_query().map_or("/", |path| path.as_str());
+        request.set_uri(path.parse().or_err(ErrorType::InternalError, "the path of a request")?);
+    }
     request.insert_header(header::HOST, &engine.name)?;
     if let Some(rank) = in_flight.rank() {
         request.insert_header(RANK_HEADER, rank.to_string())?;
@@ -76,9 +81,18 @@ fn write_request_id(request: &mut RequestHeader, context: &Context, tries: usize
     Ok(())
 }
 
+/// No engine is asked to switch to another protocol, so none may.
+fn switches_unasked(answer: &ResponseHeader) -> bool {
+    answer.status == StatusCode::SWITCHING_PROTOCOLS
+}
+
 /// An engine that will not serve answers 429, 502 or 503: another is tried, and the answer is dropped. With no other
 /// left the answer passes.
 pub fn retry_on_status(answer: &ResponseHeader, context: &mut Context) -> Result<()> {
+    if switches_unasked(answer) {
+        context.answered = true;
+        return Err(Error::explain(ErrorType::InvalidHTTPHeader, "a replica switched protocols unasked").into_up());
+    }
     if answer.status.is_informational() {
         return Ok(());
     }
@@ -113,7 +127,7 @@ pub fn retry_on_close(mut error: Box<Error>, context: &mut Context, reused: bool
     if matches!(error.etype(), ErrorType::HTTPStatus(_)) && error.retry() {
         return error;
     }
-    let closed = *error.esource() == ErrorSource::Upstream && !context.answered;
+    let closed = closed_without_a_byte(&error) && !context.answered;
     // An engine closes its idle connections after a while: that it closed a reused one does not mean that it is gone.
     let why = if reused { Retry::Refused } else { Retry::Unreachable };
     let mut retry = closed && fail_over(context, why, "closed");
@@ -125,10 +139,22 @@ pub fn retry_on_close(mut error: Box<Error>, context: &mut Context, reused: bool
     error
 }
 
+/// Whether the engine ended the connection before it answered anything. One that answered something broken has done the
+/// work, and would do it again.
+fn closed_without_a_byte(error: &Error) -> bool {
+    // Pingora counts the bytes of an answer's header only in the words of its error.
+    let answered = |words: &str| words.contains("bytes already read: ") && !words.ends_with("bytes already read: 0");
+    *error.esource() == ErrorSource::Upstream
+        && matches!(error.etype(), ErrorType::ConnectionClosed | ErrorType::ReadError | ErrorType::WriteError)
+        && !error.context.as_ref().is_some_and(|words| answered(words.as_str()))
+}
+
 fn fail_over(context: &mut Context, why: Retry, reason: &str) -> bool {
     let Some(in_flight) = &mut context.in_flight else { return false };
     let moved = in_flight.tries() < TRIES_MAX && in_flight.fail_over(why);
     if moved {
+        log::warn!("{}: the one before failed ({reason})", context.summary());
+        let Some(in_flight) = &context.in_flight else { return true };
         METRICS.retries.with_label_values(&[in_flight.model().label(), reason]).inc();
     }
     moved

@@ -91,7 +91,7 @@ impl Reading {
     /// Prompt tokens found in the prefix cache over those looked up, 0 to 1.
     pub fn prefix_hit_ratio(&self) -> Option<f64> {
         match (self.prefix_hits, self.prefix_queries) {
-            (Some(hits), Some(queries)) if queries > 0 => Some(hits as f64 / queries as f64),
+            (Some(hits), Some(queries)) if queries > 0 => Some((hits as f64 / queries as f64).min(1.0)),
             _ => None,
         }
     }

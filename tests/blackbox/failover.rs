@@ -176,7 +176,8 @@ async fn the_next_turn_goes_straight_to_the_new_home() {
         balancer.ask(&ask("conversation-a")).await.is("sticky").from(&engines[1]);
     }
     let routing = balancer.idle().await;
-    assert_eq!(routing.total("failed_over"), 1);
+    // A pooled connection that is closed under the first turn says nothing of the engine yet; the second turn then asks it.
+    assert!((1..=2).contains(&routing.total("failed_over")), "{:?}", routing.0);
     assert_eq!(routing.column("conversations"), [0, 1]);
 }
 
@@ -277,4 +278,24 @@ async fn nothing_is_tried_again_once_an_answer_began() {
         let routing = balancer.idle().await;
         assert_eq!((routing.total("failed_over"), routing.decided()), (0, 1), "died {what}");
     }
+}
+
+/// An engine that answers something broken has done the work: it is not asked, nor is another, to do it again.
+#[tokio::test]
+async fn a_broken_answer_is_not_tried_again() {
+    let engines = engines::<2>().await;
+    let balancer = Balancer::start(one_model(&engines, json!({}))).await;
+    let answers = [
+        "HTTP/1.1 200 OK\r\nx y: z\r\nContent-Length: 6\r\n\r\nsecret",
+        "HTTP/1.1 200 OK\r\nContent-Le",
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nsecret",
+    ];
+    for (asked, answer) in answers.into_iter().enumerate() {
+        engines.iter().for_each(|engine| engine.answers(move |_| Answer::new().send(answer).close()));
+        let response = balancer.ask(&Ask::chat("m", "Hello.")).await;
+        assert_eq!((response.status, response.header("x-homing-error")), (502, Some("replica_failed")), "{answer}");
+        let turns: usize = engines.iter().map(Engine::turns).sum();
+        assert_eq!(turns, asked + 1, "{answer}");
+    }
+    assert!(!balancer.output.lines().iter().any(|line| line.contains("secret")), "an answer stands in the log");
 }

@@ -149,3 +149,23 @@ async fn a_stream_that_breaks_is_not_made_whole() {
     engine.answers(|request| turn(request, USAGE));
     assert_eq!(balancer.ask(&Ask::chat("m", "Hello.")).await.status, 200);
 }
+
+/// The next request of a client that has left stands before its departure in what it sent.
+#[tokio::test]
+async fn a_client_that_leaves_behind_its_next_request_ends_both() {
+    let engine = Engine::start().await;
+    let balancer = Balancer::start(one_model([&engine], json!({}))).await;
+    engine.holds(&Gate::shut());
+    for (left, reset) in [(1, false), (2, true)] {
+        let mut client = balancer.client().await;
+        client.send(&Ask::chat("m", "Hello.")).await;
+        engine.saw_turns(left).await;
+        client.send_bytes(b"P").await;
+        if reset {
+            client.wire.reset_on_drop();
+        }
+        drop(client);
+        engine.saw("an ended request", |seen| seen.left == left).await;
+    }
+    balancer.idle().await;
+}

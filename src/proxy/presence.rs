@@ -1,0 +1,32 @@
+//! Whether a client is still there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pingora::protocols::{Digest, SocketDigest};
+
+/// How often a connection's state is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// `TCP_ESTABLISHED` of Linux' `tcp_states.h`: both sides may still send.
+const ESTABLISHED: u8 = 1;
+
+/// Ends when the client has closed its side or its connection is gone; never where the system does not tell.
+///
+/// Reading notices that too, but only until a byte of the client's next request has come: from then on a departure would
+/// stand unread behind it.
+pub async fn left(socket: Option<Arc<SocketDigest>>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        match socket.as_ref().and_then(|socket| socket.tcp_info()) {
+            Some(info) if info.tcpi_state != ESTABLISHED => return,
+            Some(_) => {}
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// The socket of a connection.
+pub fn socket(digest: Option<&Digest>) -> Option<Arc<SocketDigest>> {
+    digest?.socket_digest.clone()
+}

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use homing_bench::demo;
 use homing_bench::engine::Profile;
+use homing_bench::experiment::RampArgs;
 use homing_bench::fleet::{Fleet, FleetConfig};
+use homing_bench::live::SessionsArgs;
 
 /// Simulated vLLM replicas, session load and the routing experiment for Homing.
 #[derive(Parser)]
@@ -28,6 +30,10 @@ enum Command {
         #[arg(long, default_value = "target/release/homing")]
         homing: PathBuf,
     },
+    /// Runs the experiment in virtual time: what each way to choose a replica does to caches and waiting times.
+    Ramp(RampArgs),
+    /// Sends a load over HTTP to a balancer or an engine.
+    Sessions(SessionsArgs),
 }
 
 #[derive(Args)]
@@ -55,6 +61,8 @@ struct FleetArgs {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Fleet(args) => fleet(args),
+        Command::Sessions(args) => block_on(args.run()),
+        Command::Ramp(args) => args.run(),
         Command::Demo { homing } => block_on(async { demo::run(&homing).await.map_err(|error| error.to_string()) }),
     };
     match done {

@@ -1,0 +1,103 @@
+//! The ways to choose a replica that the experiment compares.
+
+mod affinity;
+mod hash;
+mod in_flight;
+mod least_in_flight;
+mod off;
+mod prefix;
+mod random;
+mod round_robin;
+
+use clap::ValueEnum;
+use homing::routing::Decision;
+
+use crate::engine::{EngineConfig, Prompt, Snapshot};
+use crate::load::TurnId;
+
+/// A turn that has reached the balancer.
+pub struct Asked<'a> {
+    pub now_s: f64,
+    /// What the client sent to tell its sessions apart.
+    pub session_key: u64,
+    pub turn: TurnId,
+    pub prompt: &'a Prompt,
+}
+
+/// Where a turn goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    pub replica: usize,
+    /// Why, for an arm that says so.
+    pub decision: Option<Decision>,
+}
+
+impl From<usize> for Choice {
+    fn from(replica: usize) -> Self {
+        Self { replica, decision: None }
+    }
+}
+
+/// Chooses replicas, from 0 on, with what a balancer can know.
+pub trait Arm: Send {
+    /// Where the turn goes.
+    fn route(&mut self, asked: &Asked) -> Choice;
+
+    /// A turn that was sent to `replica` is over.
+    fn finish(&mut self, replica: usize) {
+        _ = replica;
+    }
+
+    /// Seconds between two readings of the engines; none if it does without.
+    fn reading_every_s(&self) -> Option<f64> {
+        None
+    }
+
+    /// What each engine said of itself when its last step ended.
+    fn read(&mut self, now_s: f64, replicas: &[Snapshot]) {
+        _ = (now_s, replicas);
+    }
+}
+
+/// An arm by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
+pub enum ArmKind {
+    /// vLLM's own data-parallel balancer, as it was up to 0.26.
+    Off,
+    /// vLLM's own data-parallel balancer since 0.27.
+    #[value(name = "off-0.27")]
+    OffSince027,
+    /// Any replica, whatever it does.
+    Random,
+    /// One after the other.
+    RoundRobin,
+    /// The replica with the fewest requests in flight.
+    LeastInFlight,
+    /// The session's key decides.
+    Hash,
+    /// Homing's rule: home, unless that is too busy.
+    Affinity,
+    /// The replica that was sent the longest beginning of the prompt, unless it is much busier than another.
+    Prefix,
+}
+
+impl ArmKind {
+    /// The arm for so many replicas of this configuration. `seed` is for arms that draw lots.
+    pub fn make(self, replicas: usize, engine: &EngineConfig, seed: u64) -> Box<dyn Arm> {
+        match self {
+            Self::Off => Box::new(off::Off::until_0_26(replicas)),
+            Self::OffSince027 => Box::new(off::Off::since_0_27(replicas)),
+            Self::Random => Box::new(random::Random::new(replicas, seed)),
+            Self::RoundRobin => Box::new(round_robin::RoundRobin::new(replicas)),
+            Self::LeastInFlight => Box::new(least_in_flight::LeastInFlight::new(replicas)),
+            Self::Hash => Box::new(hash::Hash::new(replicas)),
+            Self::Affinity => Box::new(affinity::Affinity::new(replicas, engine.max_num_seqs)),
+            Self::Prefix => Box::new(prefix::Prefix::new(replicas, engine)),
+        }
+    }
+
+    /// The name on the command line, in tables and in JSON.
+    pub fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,57 @@
+use lru::LruCache;
+
+use super::in_flight::InFlight;
+use super::{Arm, Asked, Choice};
+use crate::engine::{BlockHash, EngineConfig, Prompt};
+
+/// Blocks of a prompt that a replica must have been sent, as a share, for the prompt to follow them (SGLang router's
+/// `cache_threshold`).
+const MATCH: f64 = 0.3;
+
+/// The replica that was sent the longest beginning of the prompt, as far as its cache can still have it. A replica with
+/// a quarter of `max_num_seqs` more in flight than another gets nothing: the spill threshold of Homing's rule.
+pub struct Prefix {
+    in_flight: InFlight,
+    sent: Vec<LruCache<BlockHash, ()>>,
+    guard: u32,
+}
+
+impl Prefix {
+    pub fn new(replicas: usize, engine: &EngineConfig) -> Self {
+        let blocks = std::num::NonZeroUsize::new(engine.num_blocks() as usize).unwrap_or(std::num::NonZeroUsize::MIN);
+        Self {
+            in_flight: InFlight::new(replicas),
+            sent: (0..replicas).map(|_| LruCache::new(blocks)).collect(),
+            guard: (engine.max_num_seqs / 4).max(1),
+        }
+    }
+
+    fn matched(&self, replica: usize, prompt: &Prompt) -> usize {
+        prompt.block_hashes().iter().take_while(|hash| self.sent[replica].contains(hash)).count()
+    }
+
+    fn choose(&mut self, prompt: &Prompt) -> usize {
+        let counts = &self.in_flight.counts;
+        let least = counts.iter().copied().min().unwrap_or(0);
+        let allowed = (0..counts.len()).filter(|replica| counts[*replica] < least + self.guard);
+        let best = allowed.map(|replica| (self.matched(replica, prompt), replica)).max();
+        match best {
+            Some((blocks, replica)) if blocks as f64 > MATCH * prompt.block_hashes().len() as f64 => replica,
+            _ => self.in_flight.fewest(),
+        }
+    }
+}
+
+impl Arm for Prefix {
+    fn route(&mut self, asked: &Asked) -> Choice {
+        let replica = self.choose(asked.prompt);
+        self.in_flight.counts[replica] += 1;
+        // The end of a prompt is evicted first, as in the engine.
+        asked.prompt.block_hashes().iter().rev().for_each(|hash| _ = self.sent[replica].put(*hash, ()));
+        replica.into()
+    }
+
+    fn finish(&mut self, replica: usize) {
+        self.in_flight.counts[replica] -= 1;
+    }
+}

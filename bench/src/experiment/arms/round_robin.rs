@@ -1,0 +1,21 @@
+use super::{Arm, Asked, Choice};
+
+/// One replica after the other.
+pub struct RoundRobin {
+    replicas: usize,
+    next: usize,
+}
+
+impl RoundRobin {
+    pub fn new(replicas: usize) -> Self {
+        Self { replicas, next: 0 }
+    }
+}
+
+impl Arm for RoundRobin {
+    fn route(&mut self, _: &Asked) -> Choice {
+        let replica = self.next;
+        self.next = (replica + 1) % self.replicas;
+        replica.into()
+    }
+}

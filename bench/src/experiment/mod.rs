@@ -1,0 +1,58 @@
+//! The experiment: arms on the same load, in virtual time.
+//!
+//! A [`Plan`] is a list of cells, each one arm with so many sessions under one seed. [`Plan::run`] simulates each and
+//! returns a [`Row`] for it. The same plan gives the same rows, to the digit.
+
+mod arms;
+mod command;
+mod replica;
+mod row;
+mod simulation;
+mod trace;
+mod transcript;
+
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
+
+use crate::engine::Profile;
+use crate::load::{Load, Sessions};
+pub use arms::{Arm, ArmKind, Asked, Choice};
+pub use command::{RampArgs, write_json};
+pub use row::Row;
+pub use simulation::{Simulation, Span, TO_BALANCER_S, TO_ENGINE_S};
+pub use trace::{SessionEnd, Trace, TurnRecord};
+
+/// What is to be run: every arm with every number of sessions under every seed.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub profile: Profile,
+    pub replicas: usize,
+    pub load: Load,
+    pub arms: Vec<ArmKind>,
+    pub tiers: Vec<u32>,
+    /// Seeds 1 to this.
+    pub seeds: u64,
+    pub span: Span,
+}
+
+impl Plan {
+    /// Runs all cells, several at a time. The rows are in the order of arms, tiers and seeds.
+    pub fn run(&self) -> Vec<Row> {
+        let cells: Vec<_> = self
+            .arms
+            .iter()
+            .flat_map(|arm| self.tiers.iter().map(move |tier| (*arm, *tier)))
+            .flat_map(|(arm, tier)| (1..=self.seeds).map(move |seed| (arm, tier, seed)))
+            .collect();
+        cells
+            .into_par_iter()
+            .map(|(arm, tier, seed)| Row::of(&self.trace(arm, tier, seed), arm.name(), tier, seed))
+            .collect()
+    }
+
+    /// Runs one cell.
+    pub fn trace(&self, arm: ArmKind, tier: u32, seed: u64) -> Trace {
+        let sessions = Sessions::new(self.load.clone(), tier, seed);
+        let arm = arm.make(self.replicas, &self.profile.engine, seed);
+        Simulation::new(&self.profile, self.replicas, sessions, arm).run(self.span)
+    }
+}

@@ -28,6 +28,7 @@ impl Proxy {
         match self.try_take_in(session, context).await {
             Ok(answered) => Ok(answered),
             Err(error) => {
+                context.release_body();
                 let lingers = !session.downstream_session.is_body_done();
                 if let Err(error) = super::ending::answer_error(session, context, error).await {
                     log::debug!("{}: the client left before its answer: {error}", context.summary());

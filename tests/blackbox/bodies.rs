@@ -304,7 +304,12 @@ async fn bodies_held_at_once_have_a_limit_in_all() {
     first.send_bytes(&ask.head_bytes()).await;
     first.send_bytes(&ask.body_bytes()[..600_000]).await;
     balancer.metric_becomes("homing_buffered_bytes", &[], 600_000.0).await;
-    let second = too_large(&balancer, &ask).await;
+    // The second does not send all, so that its connection is still read from when the first goes on: what was
+    // refused is held no longer.
+    let mut refused = balancer.client().await;
+    refused.send_bytes(&ask.head_bytes()).await;
+    refused.send_bytes(&ask.body_bytes()[..600_000]).await;
+    let second = refused.response("POST").await;
     assert_eq!(second.status, 503, "{}", second.text());
     assert_eq!(second.json()["error"]["type"], "overloaded_error");
     assert!(second.header("retry-after").is_some());

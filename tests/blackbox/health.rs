@@ -30,7 +30,7 @@ async fn three_failures_take_a_replica_out_and_a_good_one_brings_it_back() {
             (probe.path() == path).then(|| match count.fetch_add(1, Ordering::SeqCst) {
                 0 | 1 => failure,
                 2 => failure.after(&third),
-                _ => Answer::new().wait(&never),
+                _ => failure.after(&never),
             })
         });
         engines[0].saw("three failures", |_| failed.load(Ordering::SeqCst) == 3).await;

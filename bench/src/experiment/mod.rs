@@ -5,9 +5,13 @@
 
 mod arms;
 mod command;
+mod plot;
+mod published;
 mod replica;
+mod report;
 mod row;
 mod simulation;
+mod spread;
 mod trace;
 mod transcript;
 
@@ -17,8 +21,12 @@ use crate::engine::Profile;
 use crate::load::{Load, Sessions};
 pub use arms::{Arm, ArmKind, Asked, Choice};
 pub use command::RampArgs;
+pub use plot::pictures;
+pub use published::{Published, PublishedArm, published};
+pub use report::tables;
 pub use row::Row;
 pub use simulation::{Simulation, Span, TO_BALANCER_S, TO_ENGINE_S};
+pub use spread::{Figure, Spread};
 pub use trace::{SessionEnd, Trace, TurnRecord};
 
 /// What is to be run: every arm with every number of sessions under every seed.

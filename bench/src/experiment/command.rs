@@ -68,7 +68,7 @@ impl RampArgs {
             span: Span { warmup_s: self.warmup.into(), measured_s: self.seconds.into() },
             load,
         };
-        let rows = plan.run();
+        let rows = plan.run()?;
         if let Some(file) = &self.json {
             let results = Results { profile: &profile_name, load: &self.load, rows: &rows };
             let json = serde_json::to_string_pretty(&results).map_err(|error| error.to_string())?;

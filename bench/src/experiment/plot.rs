@@ -146,7 +146,7 @@ where
         .x_label_area_size(40)
         .y_label_area_size(60)
         .build_cartesian_2d(tiers, values)?;
-    chart.configure_mesh().x_desc("sessions").light_line_style(WHITE).draw()?;
+    chart.configure_mesh().x_desc("sessions").max_light_lines(0).draw()?;
     for (index, line) in lines.iter().enumerate() {
         let color = if line.measured { BLACK.to_rgba() } else { Palette99::pick(index).to_rgba() };
         // What was measured last, the arm with the rule on, is filled.

@@ -22,6 +22,16 @@ pub enum PublishedArm {
     On,
 }
 
+impl PublishedArm {
+    /// The name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::On => "on",
+        }
+    }
+}
+
 /// The tier of this many sessions, if it was published.
 ///
 /// LM Warden's measurements of replica routing: four RTX A4000 with Qwen3-4B and vLLM 0.26, one run of 180 s each.

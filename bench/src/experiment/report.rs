@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::published::{Published, PublishedArm, published};
+use super::published::{Published, published};
 use super::spread::{Figure, Spread};
 use super::{ArmKind, Row};
 
@@ -58,10 +58,11 @@ pub fn tables(rows: &[Row], arms: &[ArmKind], tiers: &[u32], with_published: boo
     let others: Vec<Option<ArmKind>> = arms.iter().skip(1).copied().map(Some).collect();
     let pairs = if others.is_empty() { vec![None] } else { others };
     for (from, to) in pairs.into_iter().filter_map(|to| Some((first?, to))) {
-        let names: Vec<String> = std::iter::once(from).chain(to).map(ArmKind::name).collect();
+        let pair: Vec<ArmKind> = std::iter::once(from).chain(to).collect();
+        let names: Vec<String> = pair.iter().map(|arm| arm.name()).collect();
         line(&mut out, format_args!("## {}\n", names.join(" → ")));
-        table(&mut out, rows, &names, tiers, &COLUMNS, with_published);
-        table(&mut out, rows, &names, tiers, &MORE_COLUMNS, false);
+        table(&mut out, rows, &pair, tiers, &COLUMNS, with_published);
+        table(&mut out, rows, &pair, tiers, &MORE_COLUMNS, false);
     }
     if with_published {
         fidelity(&mut out, rows, arms, tiers);
@@ -69,22 +70,20 @@ pub fn tables(rows: &[Row], arms: &[ArmKind], tiers: &[u32], with_published: boo
     out
 }
 
-fn table(out: &mut String, rows: &[Row], arms: &[String], tiers: &[u32], columns: &[Column], with_published: bool) {
+fn table(out: &mut String, rows: &[Row], arms: &[ArmKind], tiers: &[u32], columns: &[Column], with_published: bool) {
     let titles: Vec<_> = columns.iter().map(|column| column.title).collect();
     line(out, format_args!("| sessions | {} |\n|---|{}", titles.join(" | "), "---|".repeat(titles.len())));
     for tier in tiers {
         let cell = |column: &Column| {
-            let figures = arms.iter().map(|arm| Spread::of(rows, arm, *tier, column.figure));
+            let figures = arms.iter().map(|arm| Spread::of(rows, &arm.name(), *tier, column.figure));
             arrows(figures.map(|figure| figure.map(|spread| spread.show(column.decimals))))
         };
         let cells: Vec<_> = columns.iter().map(cell).collect();
         line(out, format_args!("| {tier} | {} |", cells.join(" | ")));
-        let (Some(off), Some(on)) = (published(PublishedArm::Off, *tier), published(PublishedArm::On, *tier)) else {
-            continue;
-        };
         if with_published {
             let cell = |column: &Column| {
-                let figures = [off, on].into_iter().map(|row| (column.published)(&row));
+                let row = |arm: &ArmKind| published(arm.published()?, *tier);
+                let figures = arms.iter().map(|arm| row(arm).and_then(|row| (column.published)(&row)));
                 arrows(figures.map(|figure| figure.map(|value| format!("{value:.0$}", column.decimals))))
             };
             let cells: Vec<_> = columns.iter().map(cell).collect();
@@ -104,13 +103,8 @@ fn fidelity(out: &mut String, rows: &[Row], arms: &[ArmKind], tiers: &[u32]) {
         ),
     );
     line(out, format_args!("| arm | published | sessions | hits | output |\n|---|---|---|---|---|"));
-    let stands_for = |arm: &ArmKind| match arm {
-        ArmKind::Off | ArmKind::OffSince027 | ArmKind::Random => Some((PublishedArm::Off, "off")),
-        ArmKind::Hash | ArmKind::Affinity => Some((PublishedArm::On, "on")),
-        ArmKind::RoundRobin | ArmKind::LeastInFlight | ArmKind::Prefix => None,
-    };
-    for (arm, (published_arm, name)) in arms.iter().filter_map(|arm| Some((arm, stands_for(arm)?))) {
-        for published in tiers.iter().filter_map(|tier| published(published_arm, *tier)) {
+    for (arm, of) in arms.iter().filter_map(|arm| Some((arm, arm.published()?))) {
+        for published in tiers.iter().filter_map(|tier| published(of, *tier)) {
             let mean = |figure| Spread::of(rows, &arm.name(), published.sessions, figure).map_or(0.0, |it| it.mean);
             let hits = 100.0 * (mean(|row| row.prefix_hit_ratio_vllm) - published.prefix_hit_ratio);
             let output = 100.0 * (mean(|row| Some(row.output_tokens_per_min)) / published.output_tokens_per_min - 1.0);
@@ -118,8 +112,9 @@ fn fidelity(out: &mut String, rows: &[Row], arms: &[ArmKind], tiers: &[u32]) {
             line(
                 out,
                 format_args!(
-                    "| {} | {name} | {} | {hits:+.1}{} | {output:+.0}{} |",
+                    "| {} | {} | {} | {hits:+.1}{} | {output:+.0}{} |",
                     arm.name(),
+                    of.name(),
                     published.sessions,
                     mark(hits, 10.0),
                     mark(output, 30.0),

@@ -66,6 +66,21 @@ const PICTURES: [Picture; 6] = [
 /// The lowest value that a logarithmic picture shows, seconds.
 const LEAST_S: f64 = 0.1;
 
+/// The axis of sessions is this much longer than the tiers.
+const ROOM_FOR_NAMES: f64 = 1.35;
+
+/// Colours that can be told apart on white, also by the colour-blind (Paul Tol's muted scheme).
+const COLORS: [RGBColor; 8] = [
+    RGBColor(204, 102, 119),
+    RGBColor(51, 34, 136),
+    RGBColor(153, 153, 51),
+    RGBColor(17, 119, 51),
+    RGBColor(136, 204, 238),
+    RGBColor(136, 34, 85),
+    RGBColor(221, 204, 119),
+    RGBColor(68, 170, 153),
+];
+
 /// Draws all pictures into `folder`, which is made if need be.
 ///
 /// # Errors
@@ -119,7 +134,7 @@ fn lines(picture: &Picture, rows: &[Row], arms: &[ArmKind], tiers: &[u32], with_
 fn draw(file: &Path, picture: &Picture, lines: &[Line]) -> Result<(), Box<dyn Error>> {
     let points = || lines.iter().flat_map(|line| &line.points);
     let most = points().map(|(_, y)| *y).fold(0.0, f64::max) * 1.1;
-    let tiers = 0.0..points().map(|(x, _)| *x).fold(1.0, f64::max) * 1.02;
+    let tiers = 0.0..points().map(|(x, _)| *x).fold(1.0, f64::max) * ROOM_FOR_NAMES;
     if picture.logarithmic {
         draw_on(file, picture.title, lines, tiers, (LEAST_S..most.max(10.0 * LEAST_S)).log_scale())
     } else {
@@ -146,9 +161,14 @@ where
         .x_label_area_size(40)
         .y_label_area_size(60)
         .build_cartesian_2d(tiers, values)?;
-    chart.configure_mesh().x_desc("sessions").max_light_lines(0).draw()?;
+    chart
+        .configure_mesh()
+        .x_desc("sessions")
+        .x_label_formatter(&|sessions| format!("{sessions:.0}"))
+        .max_light_lines(0)
+        .draw()?;
     for (index, line) in lines.iter().enumerate() {
-        let color = if line.measured { BLACK.to_rgba() } else { Palette99::pick(index).to_rgba() };
+        let color = if line.measured { BLACK.to_rgba() } else { COLORS[index % COLORS.len()].to_rgba() };
         // What was measured last, the arm with the rule on, is filled.
         let dot = if line.name.starts_with("on") { color.filled() } else { color.stroke_width(1) };
         let drawn = if line.measured {

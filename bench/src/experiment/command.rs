@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
-use super::{ArmKind, Plan, Row, Span};
+use super::{ArmKind, Plan, Row, Span, pictures, tables};
 use crate::engine::Profile;
 use crate::load::Load;
 
@@ -39,6 +39,9 @@ pub struct RampArgs {
     /// Write the results here.
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Draw the results into this folder, as SVG.
+    #[arg(long)]
+    plot: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -74,13 +77,16 @@ impl RampArgs {
             span: Span { warmup_s: self.warmup.into(), measured_s: self.seconds.into() },
             load,
         };
-        let rows = plan.run();
+        let rows = plan.run()?;
         if let Some(file) = &self.json {
             write_json(file, &profile_name, &self.load, &rows)?;
         }
-        for row in &rows {
-            println!("{row:?}");
+        // The published figures are of this load, on this hardware.
+        let with_published = self.load == "published" && profile_name == plan.load.profile && plan.replicas == 4;
+        if let Some(folder) = &self.plot {
+            pictures(folder, &rows, &plan.arms, &plan.tiers, with_published)?;
         }
+        print!("{}", tables(&rows, &plan.arms, &plan.tiers, with_published));
         Ok(())
     }
 }

@@ -5,9 +5,13 @@
 
 mod arms;
 mod command;
+mod plot;
+mod published;
 mod replica;
+mod report;
 mod row;
 mod simulation;
+mod spread;
 mod trace;
 mod transcript;
 
@@ -17,8 +21,12 @@ use crate::engine::Profile;
 use crate::load::{Load, Sessions};
 pub use arms::{Arm, ArmKind, Asked, Choice};
 pub use command::{RampArgs, write_json};
+pub use plot::pictures;
+pub use published::{Published, PublishedArm, published};
+pub use report::tables;
 pub use row::Row;
 pub use simulation::{Simulation, Span, TO_BALANCER_S, TO_ENGINE_S};
+pub use spread::{Figure, Spread};
 pub use trace::{SessionEnd, Trace, TurnRecord};
 
 /// What is to be run: every arm with every number of sessions under every seed.
@@ -36,17 +44,25 @@ pub struct Plan {
 
 impl Plan {
     /// Runs all cells, several at a time. The rows are in the order of arms, tiers and seeds.
-    pub fn run(&self) -> Vec<Row> {
+    ///
+    /// # Errors
+    /// When the load's contexts do not fit the profile.
+    pub fn run(&self) -> Result<Vec<Row>, String> {
+        let (context, limit) = (self.load.context_max, self.profile.engine.max_model_len);
+        if context > limit {
+            return Err(format!(
+                "the load's context_max is {context}, the profile's engine.max_model_len {limit}: choose another"
+            ));
+        }
         let cells: Vec<_> = self
             .arms
             .iter()
             .flat_map(|arm| self.tiers.iter().map(move |tier| (*arm, *tier)))
             .flat_map(|(arm, tier)| (1..=self.seeds).map(move |seed| (arm, tier, seed)))
             .collect();
-        cells
-            .into_par_iter()
-            .map(|(arm, tier, seed)| Row::of(&self.trace(arm, tier, seed), arm.name(), tier, seed))
-            .collect()
+        let row =
+            |(arm, tier, seed): (ArmKind, u32, u64)| Row::of(&self.trace(arm, tier, seed), arm.name(), tier, seed);
+        Ok(cells.into_par_iter().map(row).collect())
     }
 
     /// Runs one cell.

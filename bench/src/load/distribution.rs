@@ -10,7 +10,7 @@ pub enum Distribution {
     Constant(f64),
     /// Anything between the two, ends included.
     Uniform { min: f64, max: f64 },
-    /// Half of them below `median`; `sigma` is the standard deviation of the logarithm. Cut off at `max`.
+    /// Half of them are below `median`; `sigma` is the standard deviation of the logarithm. Cut off at `max`.
     LogNormal { median: f64, sigma: f64, max: f64 },
     /// At least `min`, with a heavy tail: a share of `(min / x) ^ shape` is above x. Cut off at `max`.
     Pareto { min: f64, shape: f64, max: f64 },
@@ -32,6 +32,14 @@ impl Distribution {
     /// Draws a count: rounded, at least `least`.
     pub fn draw_count(&self, rng: &mut impl Rng, least: u32) -> u32 {
         (self.draw(rng).round() as u32).max(least)
+    }
+
+    /// The largest value that it can give.
+    pub fn most(&self) -> f64 {
+        match *self {
+            Self::Constant(value) => value,
+            Self::Uniform { max, .. } | Self::LogNormal { max, .. } | Self::Pareto { max, .. } => max,
+        }
     }
 
     /// Whether every value that it can give is a number from 0 on.

@@ -18,7 +18,11 @@ pub use session::{Conversation, Session, Turn};
 pub use sessions::{Call, Sessions, TurnId};
 
 /// The loads in `bench/loads/`, by name.
-const BUILT_IN: [(&str, &str); 1] = [("published", include_str!("../../loads/published.yaml"))];
+const BUILT_IN: [(&str, &str); 3] = [
+    ("published", include_str!("../../loads/published.yaml")),
+    ("farm", include_str!("../../loads/farm.yaml")),
+    ("open", include_str!("../../loads/open.yaml")),
+];
 
 /// A load: how sessions come, what each does, and what it is usually run on.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
@@ -45,7 +49,7 @@ pub struct Load {
     pub max_tokens: u32,
     /// Seconds between the end of a turn and the next one.
     pub think_s: Distribution,
-    /// Tokens a conversation grows to at most; it ends before.
+    /// Tokens a conversation grows to at most, its last answer included; it ends before.
     pub context_max: u32,
     /// Agents that work for a session besides its main conversation.
     #[serde(default)]
@@ -132,6 +136,11 @@ impl Load {
         }
         if self.replicas == 0 || self.max_tokens == 0 || self.tiers.contains(&0) {
             return Err("replicas, max_tokens and tiers: give numbers above 0".to_owned());
+        }
+        let system = self.agents.map_or(0, |agents| agents.system_tokens).max(self.system_tokens);
+        let first_turn = f64::from(system) + self.first_message_tokens.most() + f64::from(self.max_tokens);
+        if first_turn > f64::from(self.context_max) {
+            return Err(format!("context_max is {}: a first turn of {first_turn} tokens must fit", self.context_max));
         }
         Ok(())
     }

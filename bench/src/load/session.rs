@@ -90,7 +90,7 @@ fn conversation(
             think_s: if first { 0.0 } else { load.think_s.draw(rng) },
         };
         context += turn.system_tokens + turn.message_tokens + turn.output_tokens;
-        (first || context <= load.context_max).then_some(turn)
+        (context <= load.context_max).then_some(turn)
     });
     Conversation { after_turn, turns: turns.collect() }
 }

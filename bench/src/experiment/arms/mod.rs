@@ -12,6 +12,7 @@ mod round_robin;
 use clap::ValueEnum;
 use homing::routing::Decision;
 
+use super::published::PublishedArm;
 use crate::engine::{EngineConfig, Prompt, Snapshot};
 use crate::load::TurnId;
 
@@ -93,6 +94,15 @@ impl ArmKind {
             Self::Hash => Box::new(hash::Hash::new(replicas)),
             Self::Affinity => Box::new(affinity::Affinity::new(replicas, engine.max_num_seqs)),
             Self::Prefix => Box::new(prefix::Prefix::new(replicas, engine)),
+        }
+    }
+
+    /// The arm of the published table that it stands for: load-blind placement for off, sessions kept together for on.
+    pub fn published(self) -> Option<PublishedArm> {
+        match self {
+            Self::Off | Self::OffSince027 | Self::Random => Some(PublishedArm::Off),
+            Self::Hash | Self::Affinity => Some(PublishedArm::On),
+            Self::RoundRobin | Self::LeastInFlight | Self::Prefix => None,
         }
     }
 

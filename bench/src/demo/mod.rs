@@ -5,6 +5,7 @@ mod table;
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::balancer::Balancer;
 use crate::engine::Profile;
@@ -18,6 +19,8 @@ const TURNS: usize = 5;
 /// As many times faster than the hardware of the profile, so that nobody waits.
 const SPEED: f64 = 10.0;
 
+const SCRAPE: Duration = Duration::from_secs(1);
+
 /// Plays the conversations, prints where each turn went, and serves on until Ctrl-C.
 ///
 /// # Errors
@@ -28,7 +31,7 @@ pub async fn run(homing: &Path) -> io::Result<()> {
     let fleet = Fleet::start(FleetConfig { speed: SPEED, ..FleetConfig::new(profile, REPLICAS) }).await?;
     let replicas = fleet.replicas().to_vec();
     let folder = tempfile::tempdir()?;
-    let balancer = Balancer::start(homing, folder.path(), max_num_seqs, &replicas).await?;
+    let balancer = Balancer::start(homing, folder.path(), max_num_seqs, SCRAPE, &replicas).await?;
     println!("{REPLICAS} simulated replicas (RTX A4000, Qwen3-4B, {SPEED} times as fast):");
     replicas.iter().enumerate().for_each(|(index, address)| println!("  {}  http://{address}", index + 1));
     println!("\n{CONVERSATIONS} conversations of {TURNS} turns, all at once:\n");

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{ArmKind, Plan, Row, Span, pictures, tables};
 use crate::engine::Profile;
+use crate::live::LiveCells;
 use crate::load::Load;
 
 /// What `homing-bench ramp` is told.
@@ -36,6 +37,15 @@ pub struct RampArgs {
     /// What the sessions do: the name of a built-in load or a YAML file.
     #[arg(long, default_value = "published")]
     load: String,
+    /// With real processes and real HTTP instead of virtual time; one cell after the other.
+    #[arg(long)]
+    live: bool,
+    /// Live: seconds of the load in a real second.
+    #[arg(long, default_value_t = 5.0)]
+    speed: f64,
+    /// Live: the balancer's binary.
+    #[arg(long, default_value = "target/release/homing")]
+    homing: PathBuf,
     /// Write the results here.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -77,7 +87,14 @@ impl RampArgs {
             span: Span { warmup_s: self.warmup.into(), measured_s: self.seconds.into() },
             load,
         };
-        let rows = plan.run()?;
+        let rows = if self.live {
+            plan.check()?;
+            let cells = LiveCells { homing: self.homing, speed: self.speed };
+            let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("no runtime: {error}"))?;
+            runtime.block_on(cells.run(&plan))?
+        } else {
+            plan.run()?
+        };
         if let Some(file) = &self.json {
             write_json(file, &profile_name, &self.load, &rows)?;
         }

@@ -48,21 +48,31 @@ impl Plan {
     /// # Errors
     /// When the load's contexts do not fit the profile.
     pub fn run(&self) -> Result<Vec<Row>, String> {
+        self.check()?;
+        let row =
+            |(arm, tier, seed): (ArmKind, u32, u64)| Row::of(&self.trace(arm, tier, seed), arm.name(), tier, seed);
+        Ok(self.cells().into_par_iter().map(row).collect())
+    }
+
+    /// Every arm with every number of sessions under every seed, in this order.
+    pub fn cells(&self) -> Vec<(ArmKind, u32, u64)> {
+        self.arms
+            .iter()
+            .flat_map(|arm| self.tiers.iter().map(move |tier| (*arm, *tier)))
+            .flat_map(|(arm, tier)| (1..=self.seeds).map(move |seed| (arm, tier, seed)))
+            .collect()
+    }
+
+    /// # Errors
+    /// When the load's contexts do not fit the profile.
+    pub fn check(&self) -> Result<(), String> {
         let (context, limit) = (self.load.context_max, self.profile.engine.max_model_len);
         if context > limit {
             return Err(format!(
                 "the load's context_max is {context}, the profile's engine.max_model_len {limit}: choose another"
             ));
         }
-        let cells: Vec<_> = self
-            .arms
-            .iter()
-            .flat_map(|arm| self.tiers.iter().map(move |tier| (*arm, *tier)))
-            .flat_map(|(arm, tier)| (1..=self.seeds).map(move |seed| (arm, tier, seed)))
-            .collect();
-        let row =
-            |(arm, tier, seed): (ArmKind, u32, u64)| Row::of(&self.trace(arm, tier, seed), arm.name(), tier, seed);
-        Ok(cells.into_par_iter().map(row).collect())
+        Ok(())
     }
 
     /// Runs one cell.

@@ -58,7 +58,7 @@ impl SessionsArgs {
         let sessions = Sessions::new(load, self.sessions, self.seed);
         let driver = Driver::new(target, Pace { speed: self.speed, network_s: 0.0 }, sessions);
         let span = Span { warmup_s: self.warmup.into(), measured_s: self.seconds.into() };
-        let trace = driver.run(span, async || {}).await?;
+        let trace = driver.run(span).await?;
         let row = Row::of(&trace, "live".to_owned(), self.sessions, self.seed);
         let json = serde_json::to_string_pretty(&row).map_err(|error| error.to_string())?;
         println!("{json}");

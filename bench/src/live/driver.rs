@@ -64,17 +64,15 @@ impl Driver {
         }
     }
 
-    /// Runs to the end of `span`; what is in flight then is cut off. `at_warm` is called when measuring begins.
+    /// Runs to the end of `span`; what is in flight then is cut off.
     ///
     /// # Errors
     /// When the first turn is not answered: then nothing else will be.
-    pub async fn run(mut self, span: Span, at_warm: impl AsyncFnOnce()) -> Result<Trace, String> {
+    pub async fn run(mut self, span: Span) -> Result<Trace, String> {
         self.began = Instant::now();
         self.trace.from_s = span.warmup_s;
         self.trace.until_s = span.warmup_s + span.measured_s;
         let mut progress = Progress::new(self.trace.until_s);
-        self.go_on(span.warmup_s, &mut progress).await?;
-        at_warm().await;
         self.go_on(self.trace.until_s, &mut progress).await?;
         progress.end();
         self.in_flight.abort_all();

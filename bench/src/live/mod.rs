@@ -4,12 +4,14 @@
 //! its stream, and records what happened in the same [`Trace`](crate::experiment::Trace).
 
 mod answer;
+mod cells;
 mod command;
 mod driver;
 mod progress;
 mod request;
 mod text;
 
+pub use cells::LiveCells;
 pub use command::SessionsArgs;
 pub use driver::{Driver, Pace};
 pub use request::{Dialect, Target};

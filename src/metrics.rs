@@ -36,13 +36,13 @@ pub struct FleetGauges {
     pub conversations: IntGaugeVec,
     pub load: GaugeVec,
     pub up: IntGaugeVec,
-    pub restarts: IntGaugeVec,
+    pub restarts: IntCounterVec,
     pub kv_cache_usage: GaugeVec,
     pub running: GaugeVec,
     pub waiting: GaugeVec,
     pub prefix_hit_ratio: GaugeVec,
     pub reading_age: GaugeVec,
-    pub evicted: IntGaugeVec,
+    pub evicted: IntCounterVec,
 }
 
 impl Metrics {
@@ -56,7 +56,7 @@ impl Metrics {
         Metrics {
             requests: make.counters(
                 "homing_requests_total",
-                "Requests routed that have ended.",
+                "Requests routed that have ended, by the replica that was asked last and the decision that came first.",
                 &["model", "replica", "decision", "status"],
             ),
             follow_requests: make.counters(
@@ -83,8 +83,8 @@ impl Metrics {
             completion_tokens: make.counters("homing_completion_tokens_total", "Generated tokens.", &["model"]),
             retries: make.counters(
                 "homing_retries_total",
-                "Tries on another replica after a failed one, by what the failed one did.",
-                &["model", "reason"],
+                "Tries on another replica, by the one that failed and what it did.",
+                &["model", "replica", "reason"],
             ),
             reloads: make.counters("homing_reloads_total", "Configuration reloads.", &["outcome"]),
             limits_hit: make.counters("homing_limits_hit_total", "Times that a limit was reached.", &["limit"]),
@@ -110,7 +110,7 @@ impl FleetGauges {
             conversations: make.int_gauges("homing_conversations", "Conversations at home on a replica.", &replica),
             load: make.gauges("homing_replica_load", "In flight + 8 x KV use + live conversations.", &replica),
             up: make.int_gauges("homing_replica_up", "1 if the replica is in use.", &replica),
-            restarts: make.int_gauges("homing_replica_restarts", "Engine restarts seen.", &replica),
+            restarts: make.counters("homing_replica_restarts_total", "Engine restarts seen.", &replica),
             kv_cache_usage: make.gauges(
                 "homing_replica_kv_cache_usage_ratio",
                 "KV cache used by running requests, as scraped.",
@@ -124,8 +124,8 @@ impl FleetGauges {
                 &replica,
             ),
             reading_age: make.gauges("homing_replica_reading_age_seconds", "Age of the last reading.", &replica),
-            evicted: make.int_gauges(
-                "homing_conversations_evicted",
+            evicted: make.counters(
+                "homing_conversations_evicted_total",
                 "Conversations pushed out of a model's table by its limit.",
                 &["model"],
             ),
@@ -148,7 +148,8 @@ impl FleetGauges {
             reading_age,
             evicted,
         } = self;
-        [in_flight, model_in_flight, conversations, up, restarts, evicted].iter().for_each(|gauge| gauge.reset());
+        [in_flight, model_in_flight, conversations, up].iter().for_each(|gauge| gauge.reset());
+        [restarts, evicted].iter().for_each(|counter| counter.reset());
         [load, kv_cache_usage, running, waiting, prefix_hit_ratio, reading_age].iter().for_each(|gauge| gauge.reset());
     }
 }

@@ -52,6 +52,18 @@ impl Reloader {
         info!("the configuration was reloaded");
         Ok(needs_restart)
     }
+
+    /// The same, on a thread where reading files holds nobody up.
+    ///
+    /// # Errors
+    /// As [`Reloader::reload`].
+    pub async fn reload_aside(self: &Arc<Self>) -> Result<Vec<&'static str>, Faults> {
+        let reloader = self.clone();
+        match tokio::task::spawn_blocking(move || reloader.reload()).await {
+            Ok(outcome) => outcome,
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        }
+    }
 }
 
 /// Reloads at each SIGHUP.
@@ -66,11 +78,8 @@ impl BackgroundService for ReloadService {
         };
         loop {
             tokio::select! {
-                _ = hangups.recv() => {
-                    let reloader = self.0.clone();
-                    // Reading the file may block. Its outcome is logged and counted where it happens.
-                    let _ = tokio::task::spawn_blocking(move || reloader.reload().is_ok()).await;
-                }
+                // The outcome is logged and counted where it happens.
+                _ = hangups.recv() => drop(self.0.reload_aside().await),
                 _ = shutdown.changed() => return,
             }
         }

@@ -42,6 +42,7 @@ pub fn serve(path: &Path) -> Result<(), String> {
     let admin_listener = bind(config.admin.address)?;
     let access_log = AccessLog::start().map_err(|error| format!("the access log has no thread: {error}"))?;
 
+    raise_open_files(config.server.limits.connections);
     let mut server = Server::new_with_opt_and_conf(None, pingora_configuration(&config));
     let fleet = Arc::new(ArcSwap::from_pointee(Fleet::new(&config)));
     let live = Arc::new(ArcSwap::from_pointee(Live { server: config.server.clone(), session: config.session.clone() }));
@@ -108,6 +109,20 @@ fn bind(address: SocketAddr) -> Result<(SocketAddr, TcpListener), String> {
     let listener = TcpListener::bind(address).map_err(explain)?;
     listener.set_nonblocking(true).map_err(explain)?;
     Ok((listener.local_addr().map_err(explain)?, listener))
+}
+
+/// Every client connection may need one to an engine beside it, so the usual 1,024 open files would be the first limit met.
+fn raise_open_files(connections: usize) {
+    let wanted = 2 * connections as u64;
+    match rlimit::increase_nofile_limit(wanted.max(1024)) {
+        Ok(limit) if limit < wanted => {
+            warn!(
+                "{limit} open files are allowed, {connections} connections may take {wanted}: raise the limit (ulimit -n)"
+            );
+        }
+        Ok(_) => {}
+        Err(error) => warn!("the limit of open files is unknown: {error}"),
+    }
 }
 
 fn random_seed() -> Result<[u8; 16], String> {

@@ -262,8 +262,8 @@ fn with_affinity_off_the_least_running_and_waiting_counts_own_requests_at_once()
 fn following_a_conversation_counts_nothing() {
     let mut router = router(2);
     let home = send(&mut router, turn(1), Time(0));
-    assert_eq!(router.follow(Some(Key::new(1)), &[], Time(0)), Some(home.target));
-    let other = router.follow(Some(Key::new(2)), &[], Time(0)).expect("an engine is configured");
+    assert_eq!(router.follow(&turn(1), &[], Time(0)), Some(home.target));
+    let other = router.follow(&turn(2), &[], Time(0)).expect("an engine is configured");
     assert_ne!(other.engine, home.target.engine, "a stranger goes to the least loaded");
     let snapshot = router.snapshot(Time(0));
     assert_eq!((snapshot.in_flight, snapshot.decisions.sum(), snapshot.conversations), (1, 1, 1));
@@ -292,4 +292,35 @@ fn a_reload_keeps_what_stays_and_lets_the_rest_end() {
     router.configure(settings(), &engines(2));
     let back = states(&mut router);
     assert_eq!((back[1].0.as_str(), back[1].1), ("engine-1:8000", "up"));
+}
+
+#[test]
+fn following_keeps_to_a_named_rank_and_to_affinity_off() {
+    let ranked = [EngineSpec { name: "a:1".into(), data_parallel_size: 4 }];
+    let rank_of = |router: &Router, ask: Ask| router.follow(&ask, &[], Time(0)).and_then(|target| target.rank);
+    let mut on = Router::new(settings(), &ranked);
+    let off = Router::new(Settings { affinity: false, ..settings() }, &ranked);
+    send(&mut on, turn(1), Time(0));
+    assert_eq!(rank_of(&on, turn(1)), Some(0));
+    assert_eq!(rank_of(&on, pinned(1, 3)), Some(3), "the client's rank stands");
+    assert_eq!(rank_of(&on, pinned(1, 9)), None, "and so does one that there is not");
+    assert_eq!(rank_of(&off, turn(1)), None, "with affinity off the engine chooses");
+}
+
+#[test]
+fn a_rank_that_no_engine_has_is_tried_elsewhere_too() {
+    let mut router = router(2);
+    let first = send(&mut router, pinned(1, 7), Time(0));
+    assert_eq!(first.decision, Decision::Unrouted);
+    let next = router.retry(&pinned(1, 7), &[first.target.engine], Retry::Refused, Time(0));
+    assert_eq!(next.map(|target| target.engine), Some(1));
+}
+
+#[test]
+fn a_conversation_that_names_its_rank_is_not_forgotten() {
+    let mut router = router(2);
+    let home = send(&mut router, turn(1), Time(0));
+    send(&mut router, pinned(1, 0), Time(1_700_000));
+    let later = send(&mut router, turn(1), Time(1_900_000));
+    assert_eq!((later.decision, later.target), (Decision::Sticky, home.target));
 }

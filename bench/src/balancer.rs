@@ -18,7 +18,7 @@ pub struct Balancer {
     pub address: SocketAddr,
     /// Where metrics and routing are.
     pub admin: SocketAddr,
-    _process: Child,
+    process: Child,
 }
 
 impl Balancer {
@@ -38,7 +38,6 @@ impl Balancer {
         std::fs::write(&file, configuration(max_num_seqs, scrape, replicas))?;
         let mut process = Command::new(binary)
             .args(["serve".as_ref(), "--config".as_ref(), file.as_os_str()])
-            .env("RUST_LOG", "info,pingora_core=warn")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -55,7 +54,16 @@ impl Balancer {
                 eprintln!("{line}");
             }
         });
-        Ok(Self { address, admin, _process: process })
+        Ok(Self { address, admin, process })
+    }
+
+    /// Waits for its end, which nobody asked for.
+    ///
+    /// # Errors
+    /// Always: that end.
+    pub async fn ended(&mut self) -> io::Result<()> {
+        let status = self.process.wait().await?;
+        Err(io::Error::other(format!("the balancer ended: {status}")))
     }
 }
 

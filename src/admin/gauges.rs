@@ -26,7 +26,7 @@ fn set_model(model: &Model) {
     let snapshot = model.router.lock().snapshot(now());
     let label = [model.label()];
     METRICS.fleet.model_in_flight.with_label_values(&label).set(snapshot.in_flight as i64);
-    METRICS.fleet.evicted.with_label_values(&label).set(snapshot.conversations_evicted as i64);
+    METRICS.fleet.evicted.with_label_values(&label).inc_by(snapshot.conversations_evicted);
     for replica in &snapshot.replicas {
         set_replica(&[model.label(), &replica.name], replica);
     }
@@ -38,7 +38,7 @@ fn set_replica(labels: &[&str; 2], replica: &ReplicaSnapshot) {
     gauges.conversations.with_label_values(labels).set(i64::from(replica.conversations));
     gauges.load.with_label_values(labels).set(replica.load);
     gauges.up.with_label_values(labels).set(i64::from(replica.state == State::Up));
-    gauges.restarts.with_label_values(labels).set(replica.restarts as i64);
+    gauges.restarts.with_label_values(labels).inc_by(replica.restarts);
     let Some((reading, age)) = &replica.reading else { return };
     gauges.reading_age.with_label_values(labels).set(age.as_secs_f64());
     let known = [

@@ -4,6 +4,7 @@ mod gauges;
 mod routing_json;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
@@ -31,42 +32,37 @@ pub struct Admin {
 /// The largest request body that is read before an answer.
 const BODY_MAX: usize = 64 << 10;
 
+/// Time for that body to arrive.
+const BODY_TIME_MAX: Duration = Duration::from_secs(5);
+
 #[async_trait]
 impl ServeHttp for Admin {
     async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
-        discard_body(session).await;
         let request = session.req_header();
-        let head = request.method == Method::HEAD;
-        let answer = self.answer(&request.method, request.uri.path(), session.get_header_bytes(header::AUTHORIZATION));
-        with_length(answer, head)
+        let (method, path) = (request.method.clone(), request.uri.path().to_owned());
+        let allowed = self.allowed(session.get_header_bytes(header::AUTHORIZATION));
+        if tokio::time::timeout(BODY_TIME_MAX, discard_body(session)).await.is_err() {
+            session.set_keepalive(None);
+        }
+        // Probes carry no token, and say nothing but yes or no.
+        let answer = match path.as_str() {
+            "/healthz" => reading(&method, || text(StatusCode::OK, "ok\n")),
+            "/readyz" => reading(&method, || self.ready()),
+            _ if !allowed => unauthorized(),
+            "/metrics" => reading(&method, || self.metrics()),
+            "/routing" => reading(&method, || json_answer(StatusCode::OK, &self.routing())),
+            "/reload" if method == Method::POST => self.reload().await,
+            "/reload" => not_allowed("POST"),
+            path => match path.strip_prefix("/routing/") {
+                Some(name) => reading(&method, || self.routing_of(name)),
+                None => not_found(),
+            },
+        };
+        with_length(answer, method == Method::HEAD)
     }
 }
 
 impl Admin {
-    fn answer(&self, method: &Method, path: &str, authorization: &[u8]) -> Response<Vec<u8>> {
-        // Probes carry no token, and say nothing but yes or no.
-        match path {
-            "/healthz" => return reading(method, || text(StatusCode::OK, "ok\n")),
-            "/readyz" => return reading(method, || self.ready()),
-            _ => {}
-        }
-        if !self.allowed(authorization) {
-            let mut answer = json_answer(StatusCode::UNAUTHORIZED, &json!({"error": "this address wants its token"}));
-            answer.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
-            return answer;
-        }
-        match path {
-            "/metrics" => reading(method, || self.metrics()),
-            "/routing" => reading(method, || json_answer(StatusCode::OK, &self.routing())),
-            "/reload" if method == Method::POST => self.reload(),
-            "/reload" => not_allowed("POST"),
-            _ => match path.strip_prefix("/routing/") {
-                Some(name) => reading(method, || self.routing_of(name)),
-                None => not_found(),
-            },
-        }
-    }
-
     fn allowed(&self, authorization: &[u8]) -> bool {
         let token = self.token.load();
         match token.as_ref() {
@@ -106,8 +102,8 @@ impl Admin {
         }
     }
 
-    fn reload(&self) -> Response<Vec<u8>> {
-        match self.reloader.reload() {
+    async fn reload(&self) -> Response<Vec<u8>> {
+        match self.reloader.reload_aside().await {
             Ok(needs_restart) => {
                 json_answer(StatusCode::OK, &json!({"reloaded": true, "needs_restart": needs_restart}))
             }
@@ -141,6 +137,12 @@ fn reading(method: &Method, answer: impl FnOnce() -> Response<Vec<u8>>) -> Respo
         Method::GET | Method::HEAD => answer(),
         _ => not_allowed("GET, HEAD"),
     }
+}
+
+fn unauthorized() -> Response<Vec<u8>> {
+    let mut answer = json_answer(StatusCode::UNAUTHORIZED, &json!({"error": "send the admin token as a bearer token"}));
+    answer.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+    answer
 }
 
 fn not_found() -> Response<Vec<u8>> {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::config::SpillThreshold;
 use crate::fleet::{Model, now};
-use crate::routing::{DecisionCounts, ReplicaSnapshot};
+use crate::routing::{DecisionCounts, MAX_NUM_SEQS_ASSUMED, ReplicaSnapshot};
 
 #[derive(Serialize)]
 struct Routing<'a> {
@@ -13,7 +13,8 @@ struct Routing<'a> {
     affinity: &'static str,
     spill_threshold: u32,
     spill_threshold_source: &'static str,
-    max_num_seqs: Option<u32>,
+    max_num_seqs: u32,
+    max_num_seqs_source: &'static str,
     idle_forget_s: u64,
     conversations_max: usize,
     conversations: u64,
@@ -66,7 +67,8 @@ pub fn of(model: &Model, since: u64) -> Value {
             SpillThreshold::Auto => "auto",
             SpillThreshold::Set(_) => "set",
         },
-        max_num_seqs: settings.max_num_seqs,
+        max_num_seqs: settings.max_num_seqs.unwrap_or(MAX_NUM_SEQS_ASSUMED),
+        max_num_seqs_source: if settings.max_num_seqs.is_some() { "set" } else { "assumed" },
         idle_forget_s: snapshot.settings.idle_forget.as_secs(),
         conversations_max: snapshot.settings.conversations_max,
         conversations: snapshot.conversations,

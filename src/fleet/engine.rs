@@ -7,6 +7,10 @@ use arc_swap::ArcSwapOption;
 use pingora::protocols::TcpKeepalive;
 use pingora::upstreams::peer::HttpPeer;
 
+use pingora::{Error, ErrorType, OrErr, Result};
+use pingora_load_balancing::Backend;
+use pingora_load_balancing::health_check::{HealthCheck, HttpHealthCheck};
+
 use crate::config::{self, Secret};
 
 /// Connections to an engine that stay idle this long are closed: uvicorn closes its own after 5 s, and a request sent
@@ -34,8 +38,8 @@ const FAILURES_OUT: u32 = 3;
 pub struct Engine {
     /// `host:port`; also the Host header that it gets.
     pub name: String,
-    /// The key that requests to it carry instead of the client's.
-    pub api_key: Option<Secret>,
+    api_key: ArcSwapOption<Secret>,
+    probe: HttpHealthCheck,
     host: String,
     port: u16,
     address: ArcSwapOption<SocketAddr>,
@@ -51,7 +55,8 @@ impl Engine {
         let literal = host.parse().ok();
         Engine {
             name: engine.url.name(),
-            api_key: engine.api_key.clone(),
+            api_key: ArcSwapOption::from_pointee(engine.api_key.clone()),
+            probe: probe(&engine.url.name()),
             host,
             port,
             address: ArcSwapOption::from_pointee(literal.map(|ip| SocketAddr::new(ip, port))),
@@ -59,6 +64,16 @@ impl Engine {
             answered: AtomicBool::new(false),
             checking: AtomicBool::new(false),
         }
+    }
+
+    /// The key that requests to it carry instead of the client's.
+    pub fn api_key(&self) -> Option<Arc<Secret>> {
+        self.api_key.load_full()
+    }
+
+    /// Takes another key.
+    pub fn set_api_key(&self, key: Option<Secret>) {
+        self.api_key.store(key.map(Arc::new));
     }
 
     /// Where to connect to, with the limits that every connection to an engine has.
@@ -83,7 +98,8 @@ impl Engine {
     /// # Errors
     /// If the name does not resolve; the address known before is kept.
     pub async fn resolve(&self) -> std::io::Result<SocketAddr> {
-        let found = tokio::net::lookup_host((self.host.as_str(), self.port)).await?.next();
+        let lookup = tokio::net::lookup_host((self.host.as_str(), self.port));
+        let found = tokio::time::timeout(CONNECT_MAX, lookup).await.map_err(std::io::Error::from)??.next();
         let address = found.ok_or_else(|| std::io::Error::other(format!("{} has no address", self.host)))?;
         self.address.store(Some(Arc::new(address)));
         Ok(address)
@@ -105,12 +121,39 @@ impl Engine {
         (failures >= FAILURES_OUT).then_some(false)
     }
 
-    /// Begins a check unless one is still under way.
-    pub(super) fn begin_check(&self) -> bool {
-        !self.checking.swap(true, Ordering::Acquire)
+    /// Begins a check, which lasts until what is returned is dropped. None: one is still under way.
+    pub(super) fn begin_check(self: &Arc<Self>) -> Option<Check> {
+        (!self.checking.swap(true, Ordering::Acquire)).then(|| Check(self.clone()))
     }
 
-    pub(super) fn end_check(&self) {
-        self.checking.store(false, Ordering::Release);
+    /// Asks for `/health`, which an engine whose core has died answers with 503.
+    ///
+    /// # Errors
+    /// If it does not answer, or says that it is out of order.
+    pub(super) async fn probe(&self) -> Result<()> {
+        let peer = self.peer().await.or_err(ErrorType::ConnectNoRoute, "its name does not resolve")?;
+        self.probe.check(&Backend { addr: peer._address, weight: 1, ext: Default::default() }).await
     }
+}
+
+/// A check of an engine under way.
+pub(super) struct Check(Arc<Engine>);
+
+impl Drop for Check {
+    fn drop(&mut self) {
+        self.0.checking.store(false, Ordering::Release);
+    }
+}
+
+/// Made once an engine, since making one reads the system's certificates.
+fn probe(name: &str) -> HttpHealthCheck {
+    let mut probe = HttpHealthCheck::new(name, false);
+    probe.req.set_uri(http::Uri::from_static("/health"));
+    probe.peer_template.options.connection_timeout = Some(CONNECT_MAX);
+    probe.peer_template.options.read_timeout = Some(CONNECT_MAX);
+    probe.validator = Some(Box::new(|answer| match answer.status.is_server_error() {
+        true => Error::e_explain(ErrorType::HTTPStatus(answer.status.as_u16()), "asking for /health"),
+        false => Ok(()),
+    }));
+    probe
 }

@@ -55,8 +55,8 @@ impl Fetcher {
         let peer = engine.peer().await.or_err(ErrorType::ConnectNoRoute, "its name does not resolve")?;
         let mut request = RequestHeader::build("GET", path.as_bytes(), None)?;
         request.insert_header(http::header::HOST, &engine.name)?;
-        match (&engine.api_key, authorization) {
-            (Some(key), _) => request.insert_header(http::header::AUTHORIZATION, bearer(key))?,
+        match (engine.api_key(), authorization) {
+            (Some(key), _) => request.insert_header(http::header::AUTHORIZATION, bearer(&key))?,
             (None, Some(own)) => request.insert_header(http::header::AUTHORIZATION, own)?,
             (None, None) => {}
         }

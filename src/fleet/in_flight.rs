@@ -8,6 +8,8 @@ pub struct InFlight {
     model: Arc<Model>,
     ask: Ask,
     target: Target,
+    /// The name of the replica that it is sent to now.
+    replica: String,
     /// None: no turn of a conversation (counting tokens, rendering); counted nowhere.
     decision: Option<Decision>,
     /// Engines tried, the present one last.
@@ -17,37 +19,37 @@ pub struct InFlight {
 impl InFlight {
     /// Routes a request that generates. None: the model has no engine.
     pub fn route(model: Arc<Model>, ask: Ask) -> Option<InFlight> {
-        let route = model.router.lock().route(&ask, now())?;
-        let (target, decision) = (route.target, Some(route.decision));
-        Some(InFlight { model, ask, target, decision, tried: vec![target.engine] })
+        let mut router = model.router.lock();
+        let route = router.route(&ask, now())?;
+        let (target, replica) = (route.target, router.replica_name(&route.target));
+        drop(router);
+        Some(InFlight { model, ask, target, replica, decision: Some(route.decision), tried: vec![target.engine] })
     }
 
     /// Sends a request after its conversation that generates nothing: it is counted in no decision and not in flight.
     pub fn follow(model: Arc<Model>, ask: Ask) -> Option<InFlight> {
-        let target = model.router.lock().follow(ask.key, &[], now())?;
-        Some(InFlight { model, ask, target, decision: None, tried: vec![target.engine] })
+        let router = model.router.lock();
+        let target = router.follow(&ask, &[], now())?;
+        let replica = router.replica_name(&target);
+        drop(router);
+        Some(InFlight { model, ask, target, replica, decision: None, tried: vec![target.engine] })
     }
 
     /// Moves to an engine not yet tried. False: there is none, and the request stays where it is.
     pub fn fail_over(&mut self, why: Retry) -> bool {
-        let next = {
-            let mut router = self.model.router.lock();
-            match self.decision {
-                Some(_) => {
-                    let next = router.retry(&self.ask, &self.tried, why, now());
-                    if next.is_some() {
-                        router.finish(&self.target);
-                    }
-                    next
-                }
-                None => router.follow(self.ask.key, &self.tried, now()),
-            }
+        let mut router = self.model.router.lock();
+        let next = match self.decision {
+            Some(_) => router.retry(&self.ask, &self.tried, why, now()),
+            None => router.follow(&self.ask, &self.tried, now()),
         };
-        if let Some(target) = next {
-            self.target = target;
-            self.tried.push(target.engine);
+        let Some(target) = next else { return false };
+        if self.decision.is_some() {
+            router.finish(&self.target);
         }
-        next.is_some()
+        self.replica = router.replica_name(&target);
+        self.target = target;
+        self.tried.push(target.engine);
+        true
     }
 
     /// Engines tried so far, the present one included.
@@ -75,8 +77,8 @@ impl InFlight {
     }
 
     /// `host:port`, or `host:port#rank`.
-    pub fn replica_name(&self) -> String {
-        self.model.router.lock().replica_name(&self.target)
+    pub fn replica(&self) -> &str {
+        &self.replica
     }
 }
 

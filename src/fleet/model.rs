@@ -5,13 +5,10 @@ use parking_lot::Mutex;
 
 use super::Engine;
 use crate::config;
-use crate::routing::{EngineSpec, Router, Settings, Target};
+use crate::routing::{EngineSpec, Router, Settings, Target, auto_spill_threshold};
 
 /// What a nameless model is called in metrics, logs and JSON: every model name goes there.
 pub const ANY_MODEL: &str = "*";
-
-/// `max_num_seqs` where it is not configured: vLLM's own default. It stands in no metric of the engine.
-const MAX_NUM_SEQS_ASSUMED: u32 = 256;
 
 /// A model that clients name, with its replicas and the router over them.
 pub struct Model {
@@ -32,33 +29,25 @@ impl Model {
             settings: ArcSwap::from_pointee(settings.clone()),
             engines: ArcSwap::default(),
         };
-        model.set_engines(settings, &settings.replicas);
+        model.set_engines(&model.router.lock(), settings);
         model
     }
 
     fn configure(&self, settings: &config::Model) {
-        let before = self.settings.swap(Arc::new(settings.clone()));
-        // The engines first: the router must not hand out the index of one that is not there yet.
+        self.settings.store(Arc::new(settings.clone()));
+        // Under one lock: no request gets the index of an engine that is not in its place yet.
         let mut router = self.router.lock();
         router.configure(routing_settings(settings), &specs(settings));
-        let changed: Vec<config::Engine> =
-            settings.replicas.iter().filter(|engine| !before.replicas.contains(engine)).cloned().collect();
-        self.set_engines_at(&router, &changed);
+        self.set_engines(&router, settings);
     }
 
-    fn set_engines(&self, settings: &config::Model, engines: &[config::Engine]) {
-        debug_assert_eq!(settings.replicas.len(), engines.len());
-        self.set_engines_at(&self.router.lock(), engines);
-    }
-
-    /// Puts new or changed engines at the places that the router gave them; the others stay as they are.
-    fn set_engines_at(&self, router: &Router, engines: &[config::Engine]) {
+    /// Puts new engines at the places that the router gave them. Those that stay keep what is known of them.
+    fn set_engines(&self, router: &Router, settings: &config::Model) {
         let mut all = self.engines.load().as_ref().clone();
-        for engine in engines.iter().map(Engine::new) {
-            let Some(index) = router.engine(&engine.name) else { continue };
-            match all.get_mut(index) {
-                Some(place) => *place = Arc::new(engine),
-                None => all.push(Arc::new(engine)),
+        for (index, engine) in router.configured().iter().zip(&settings.replicas) {
+            match all.get(*index) {
+                Some(known) => known.set_api_key(engine.api_key.clone()),
+                None => all.push(Arc::new(Engine::new(engine))),
             }
         }
         self.engines.store(Arc::new(all));
@@ -83,12 +72,14 @@ impl Model {
     pub fn engines(&self) -> Vec<(usize, Arc<Engine>)> {
         let router = self.router.lock();
         let engines = self.engines.load();
-        engines
-            .iter()
-            .enumerate()
-            .filter(|(index, engine)| router.engine(&engine.name) == Some(*index))
-            .map(|(index, engine)| (index, engine.clone()))
-            .collect()
+        router.configured().iter().map(|index| (*index, engines[*index].clone())).collect()
+    }
+
+    /// Those of them that are in use.
+    pub fn engines_up(&self) -> Vec<Arc<Engine>> {
+        let router = self.router.lock();
+        let engines = self.engines.load();
+        router.configured().iter().filter(|index| router.is_up(**index)).map(|index| engines[*index].clone()).collect()
     }
 }
 
@@ -135,11 +126,9 @@ impl Fleet {
     }
 }
 
-/// The rule's automatic spill threshold: a quarter of what the engine computes at once, and at least 1.
 fn routing_settings(settings: &config::Model) -> Settings {
-    let auto = (settings.max_num_seqs.unwrap_or(MAX_NUM_SEQS_ASSUMED) / 4).max(1);
     let spill_threshold = match settings.spill_threshold {
-        config::SpillThreshold::Auto => auto,
+        config::SpillThreshold::Auto => auto_spill_threshold(settings.max_num_seqs),
         config::SpillThreshold::Set(threshold) => threshold,
     };
     Settings {

@@ -8,8 +8,6 @@ use log::{info, warn};
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
 use pingora::{Error, ErrorType, OrErr, Result};
-use pingora_load_balancing::Backend;
-use pingora_load_balancing::health_check::{HealthCheck, HttpHealthCheck};
 use tokio::sync::Notify;
 
 use super::vllm_metrics::{self, EngineMetrics};
@@ -22,7 +20,7 @@ pub struct Scraper {
     fleet: Arc<ArcSwap<Fleet>>,
     settings: ArcSwap<Scrape>,
     fetcher: Fetcher,
-    /// Rung when the fleet changes: an engine that is new is checked at once.
+    /// Notified when the fleet changes, so that a new engine is checked at once.
     changed: Notify,
 }
 
@@ -47,15 +45,13 @@ impl Scraper {
         let spread = self.settings.load().interval / 5;
         for model in self.fleet.load().models() {
             for (index, engine) in model.engines() {
-                if !engine.begin_check() {
-                    continue;
-                }
+                let Some(check) = engine.begin_check() else { continue };
                 let delay = if engine.answered() { jitter(spread) } else { Duration::ZERO };
                 let (scraper, model) = (self.clone(), model.clone());
                 tokio::spawn(async move {
                     tokio::time::sleep(delay).await;
                     scraper.check(&model, index, &engine).await;
-                    engine.end_check();
+                    drop(check);
                 });
             }
         }
@@ -93,23 +89,9 @@ impl Scraper {
         Ok(())
     }
 
-    /// Asks for `/health`, which an engine whose core has died answers with 503.
     async fn probe(&self, engine: &Engine) -> Result<()> {
-        let peer = engine
-            .peer()
-            .await
-            .map_err(|error| Error::because(ErrorType::ConnectNoRoute, "its name does not resolve", error))?;
         let timeout = self.settings.load().timeout;
-        let mut probe = HttpHealthCheck::new(&engine.name, false);
-        probe.req.set_uri(http::Uri::from_static("/health"));
-        probe.peer_template.options.connection_timeout = Some(timeout);
-        probe.peer_template.options.read_timeout = Some(timeout);
-        probe.validator = Some(Box::new(|answer| match answer.status.is_server_error() {
-            true => Error::e_explain(ErrorType::HTTPStatus(answer.status.as_u16()), "asking for /health"),
-            false => Ok(()),
-        }));
-        let backend = Backend { addr: peer._address, weight: 1, ext: Default::default() };
-        tokio::time::timeout(timeout, probe.check(&backend))
+        tokio::time::timeout(timeout, engine.probe())
             .await
             .or_err_with(ErrorType::ReadTimedout, || format!("no whole answer from /health within {timeout:?}"))?
     }

@@ -1,6 +1,6 @@
 use std::io::Write;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
@@ -10,6 +10,9 @@ use crate::request::usage::Usage;
 
 /// Lines that wait to be written; more are dropped and counted, so that a log nobody reads stops no request.
 const WAITING_MAX: usize = 8192;
+
+/// How long the end of the process waits for the last lines to be written.
+const FLUSH_MAX: Duration = Duration::from_secs(1);
 
 /// Writes a line a request to standard output, from a thread of its own.
 #[derive(Clone)]
@@ -45,11 +48,11 @@ impl AccessLog {
         }
     }
 
-    /// Waits until everything written so far is out.
+    /// Waits until everything written so far is out, though not for long: nobody may be reading it.
     pub fn flush(&self) {
         let (done, wait) = sync_channel(1);
-        if self.lines.send(Message::Flush(done)).is_ok() {
-            let _ = wait.recv();
+        if self.lines.try_send(Message::Flush(done)).is_ok() {
+            let _ = wait.recv_timeout(FLUSH_MAX);
         }
     }
 }

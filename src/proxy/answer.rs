@@ -90,7 +90,7 @@ pub fn header(answer: &mut ResponseHeader, version: Version, context: &mut Conte
         answer.insert_header("x-request-id", &context.request_id)?;
     }
     if let Some(in_flight) = context.in_flight.as_ref().filter(|_| context.live.server.response_headers) {
-        answer.insert_header("x-homing-replica", in_flight.replica_name())?;
+        answer.insert_header("x-homing-replica", in_flight.replica())?;
         if let Some(decision) = in_flight.decision() {
             answer.insert_header("x-homing-decision", decision.name())?;
         }

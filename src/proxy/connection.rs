@@ -56,7 +56,8 @@ impl Edge {
         session.set_keepalive(keepalive);
         session.set_pipelining_enabled(true);
         session.set_connection_user_context(Some(Box::new(connection.clone())));
-        let mut header_max = self.live.load().server.limits.header_read;
+        // The first header has its limit. A later one has as long as the connection may be idle before it.
+        let (mut header_max, mut first) = (self.live.load().server.limits.header_read, true);
         loop {
             // A request that ended at once may have left its notice unread.
             let _ = connection.header_read.notified().now_or_never();
@@ -66,7 +67,9 @@ impl Edge {
                 ended = &mut request => ended,
                 _ = connection.header_read.notified() => request.await,
                 _ = tokio::time::sleep(header_max) => {
-                    METRICS.limits_hit.with_label_values(&["header_read"]).inc();
+                    if first {
+                        METRICS.limits_hit.with_label_values(&["header_read"]).inc();
+                    }
                     return;
                 }
             };
@@ -75,7 +78,7 @@ impl Edge {
             if let Some(settings) = settings {
                 settings.apply_to_session(&mut session);
             }
-            header_max = KEEPALIVE;
+            (header_max, first) = (KEEPALIVE, false);
         }
     }
 

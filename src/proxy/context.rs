@@ -33,6 +33,8 @@ pub struct Context {
     pub once_more_here: bool,
     /// The engine's header has come: from now on nothing is tried again.
     pub answered: bool,
+    /// The replica broke its answer off.
+    pub broke_off: bool,
     pub usage: Option<UsageTap>,
     pub first_byte: Option<Instant>,
     /// The error of its own that the balancer answered with.
@@ -55,6 +57,7 @@ impl Context {
             in_flight: None,
             once_more_here: false,
             answered: false,
+            broke_off: false,
             usage: None,
             first_byte: None,
             own_error: None,
@@ -99,8 +102,8 @@ impl Context {
 
     /// What may be said of it in the process's log.
     pub fn summary(&self) -> String {
-        let replica = self.in_flight.as_ref().map(InFlight::replica_name);
-        format!("request {}, replica {}", self.request_id, replica.as_deref().unwrap_or("none"))
+        let replica = self.in_flight.as_ref().map(InFlight::replica);
+        format!("request {}, replica {}", self.request_id, replica.unwrap_or("none"))
     }
 }
 

@@ -11,6 +11,7 @@ use super::access_log::Line;
 use super::error::OwnError;
 use super::{Context, Proxy};
 use crate::metrics::METRICS;
+use crate::request::endpoint;
 use crate::request::usage::Usage;
 
 /// The status that the log gives a request whose client left before the answer (nginx's convention).
@@ -39,11 +40,15 @@ pub async fn fail(session: &mut Session, error: &Error, context: &mut Context) -
     context.unwrap_body(session);
     // Pingora closes the connection after a failure; the answer is to say so.
     session.downstream_session.set_keepalive(None);
+    if *error.etype() == ErrorType::WriteTimedout {
+        METRICS.limits_hit.with_label_values(&["client_write"]).inc();
+    }
     let gone = is_clients(error);
     let begun = session.downstream_session.response_written().is_some_and(|answer| !answer.status.is_informational());
     let error_code = match (gone, begun) {
         (true, _) => CLIENT_CLOSED,
         (false, true) => {
+            context.broke_off = true;
             log::warn!("{}: the replica broke off its answer ({})", context.summary(), error.etype().as_str());
             end_stream(session, context).await;
             0
@@ -108,10 +113,10 @@ impl Proxy {
         let seconds = |moment: Instant| (moment - context.began).as_secs_f64();
         let total_s = context.began.elapsed().as_secs_f64();
         let first_byte_s = context.first_byte.map(seconds);
-        let replica = context.in_flight.as_ref().map(|in_flight| in_flight.replica_name());
+        let replica = context.in_flight.as_ref().map(|in_flight| in_flight.replica());
         if let Some(in_flight) = &context.in_flight {
-            let (model, replica) = (in_flight.model().label(), replica.as_deref().unwrap_or_default());
-            let class = status_class(status);
+            let (model, replica) = (in_flight.model().label(), replica.unwrap_or_default());
+            let class = if context.broke_off { "broken" } else { status_class(status) };
             match in_flight.decision() {
                 Some(decision) => {
                     METRICS.requests.with_label_values(&[model, replica, decision.name(), class]).inc();
@@ -125,13 +130,13 @@ impl Proxy {
         self.access_log.write(context.live.server.access_log, || Line {
             at: context.began_at,
             request_id: &context.request_id,
-            method: session.req_header().method.as_str(),
-            path: crate::request::endpoint::shown(session.req_header().uri.path()),
+            method: endpoint::shown_method(&session.req_header().method),
+            path: endpoint::shown(session.req_header().uri.path()),
             model: context.in_flight.as_ref().map(|in_flight| in_flight.model().label()),
-            replica: replica.as_deref(),
+            replica,
             decision: context.in_flight.as_ref().and_then(|in_flight| in_flight.decision()).map(|d| d.name()),
             status,
-            error: context.own_error.as_ref().map(|error| error.code()),
+            error: context.own_error.as_ref().map(|error| error.code()).or(context.broke_off.then_some("broken")),
             bytes_in: context.body_bytes,
             bytes_out: session.downstream_session.body_bytes_sent() as u64,
             first_byte_s,

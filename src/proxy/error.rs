@@ -70,7 +70,7 @@ impl OwnError {
     /// What happened and what to do, for a person.
     fn message(&self) -> String {
         match self {
-            OwnError::UnknownRoute => "There is nothing at this path. See the list of routes in the manual.".into(),
+            OwnError::UnknownRoute => "There is nothing at this path. The routes stand in docs/operating.md.".into(),
             OwnError::ClosedRoute => "This path of the engine is not open to the outside.".into(),
             OwnError::MethodNotAllowed(allowed) => format!("This path answers only to {allowed}."),
             OwnError::UnknownModel => {
@@ -79,12 +79,12 @@ impl OwnError {
             OwnError::ModelRequired => "Name the model: several are served here.".into(),
             OwnError::NotJson => "The body is not a JSON object, so the model that it is for cannot be told.".into(),
             OwnError::UnreadableBody => "The body ended early or was framed wrongly.".into(),
-            OwnError::BadRequest => "The request's headers are not as HTTP wants them.".into(),
+            OwnError::BadRequest => "The request's headers break the rules of HTTP.".into(),
             OwnError::BodyTooLarge { bytes_max } => format!("The body is larger than {bytes_max} bytes."),
             OwnError::BodyTimeout { seconds } => format!("The body did not arrive within {seconds} s."),
             OwnError::Overloaded => "Too many request bodies are held at this moment. Try again.".into(),
             OwnError::NoReplica => "No replica of this model can be reached. Try again.".into(),
-            OwnError::ReplicaFailed => "The replica closed the connection before it answered. Try again.".into(),
+            OwnError::ReplicaFailed => "The replica failed while it answered. Try again.".into(),
             OwnError::TooManyConnections => "Too many connections are open. Try again.".into(),
             OwnError::Internal => "The balancer failed. Its log says more under the request id.".into(),
         }

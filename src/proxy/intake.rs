@@ -11,7 +11,7 @@ use pingora_proxy::Session;
 use super::error::OwnError;
 use super::{Context, Proxy, body};
 use crate::config::{Agents, Limits};
-use crate::fleet::{InFlight, Model};
+use crate::fleet::{Fleet, InFlight, Model};
 use crate::request::endpoint::{self, BodyForm, Endpoint, Route};
 use crate::request::{Caller, InHeaders, Peek, Rules, multipart, peek, session};
 use crate::routing::{Ask, Key, Pin};
@@ -41,6 +41,7 @@ impl Proxy {
     }
 
     async fn try_take_in(&self, session: &mut Session, context: &mut Context) -> Result<bool, OwnError> {
+        session.downstream_session.set_write_timeout(Some(WRITE_MAX));
         let header = session.req_header();
         let (method, path) = (header.method.clone(), header.uri.path().to_owned());
         context.dialect = endpoint::dialect_of(&path);
@@ -54,7 +55,6 @@ impl Proxy {
             Route::WrongMethod { allow } => return Err(OwnError::MethodNotAllowed(allow)),
             Route::Unknown => return Err(OwnError::UnknownRoute),
         };
-        session.downstream_session.set_write_timeout(Some(WRITE_MAX));
         let limits: Limits = context.live.server.limits.clone();
         let body = body::read(&mut session.downstream_session, &mut context.reservation, &limits).await?;
         context.body_bytes = body.len() as u64;
@@ -79,7 +79,7 @@ impl Proxy {
         let fleet = self.fleet.load();
         let nameless = fleet.only().filter(|model| model.name.is_none());
         let in_headers = session::from_headers(rules, endpoint, headers);
-        // A nameless model and a session in the headers: the body is nobody's business.
+        // With a nameless model and a session in the headers, there is nothing to look for in the body.
         let needs_peek = nameless.is_none() || in_headers == InHeaders::NeedsBody;
         let peeked = (needs_peek && endpoint.body_form() == BodyForm::Json).then(|| peek(body));
         let model = match nameless {
@@ -89,9 +89,11 @@ impl Proxy {
                     (Some(Err(_)), _) => return Err(OwnError::NotJson),
                     (Some(Ok(peek)), _) => peek.model.as_deref(),
                     (None, BodyForm::Multipart) => multipart::model(content_type(headers), body),
+                    // Nothing in it says which of several models made it.
+                    (None, BodyForm::Empty) if fleet.only().is_none() => return Err(OwnError::UnknownRoute),
                     (None, _) => None,
                 };
-                self.model(named)?
+                model(&fleet, named)?
             }
         };
         let peeked: Option<&Peek> = peeked.as_ref().and_then(|peek| peek.as_ref().ok());
@@ -108,16 +110,15 @@ impl Proxy {
         };
         in_flight.ok_or(OwnError::NoReplica)
     }
+}
 
-    /// The model of this name; the only one, where the request names none.
-    fn model(&self, name: Option<&str>) -> Result<Arc<Model>, OwnError> {
-        let fleet = self.fleet.load();
-        let model = match name {
-            Some(name) => fleet.named(name).ok_or(OwnError::UnknownModel)?,
-            None => fleet.only().ok_or(OwnError::ModelRequired)?,
-        };
-        Ok(model.clone())
-    }
+/// The model of this name; the only one, where the request names none.
+fn model(fleet: &Fleet, name: Option<&str>) -> Result<Arc<Model>, OwnError> {
+    let model = match name {
+        Some(name) => fleet.named(name).ok_or(OwnError::UnknownModel)?,
+        None => fleet.only().ok_or(OwnError::ModelRequired)?,
+    };
+    Ok(model.clone())
 }
 
 fn content_type(headers: &HeaderMap) -> &str {

@@ -44,9 +44,9 @@ impl Proxy {
         }
     }
 
-    /// The union of what the replicas serve, each model once.
+    /// The union of what the replicas in use serve, each model once.
     async fn models(&self, fleet: &Fleet, authorization: Option<&[u8]>) -> Value {
-        let engines = fleet.models().iter().flat_map(|model| model.engines()).map(|(_, engine)| engine);
+        let engines = fleet.models().iter().flat_map(|model| model.engines_up());
         let lists = futures::future::join_all(engines.map(|engine| self.models_of(engine, authorization))).await;
         let by_id: BTreeMap<String, Value> = lists
             .into_iter()

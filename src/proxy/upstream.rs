@@ -27,7 +27,7 @@ pub async fn peer(context: &mut Context) -> Result<Box<HttpPeer>> {
         match in_flight.engine().peer().await {
             Ok(mut peer) => {
                 // Connections are shared only within a group: alone in one, it gets a fresh connection.
-                peer.group_key = if context.once_more_here { rand_group(context) } else { 0 };
+                peer.group_key = if context.once_more_here { own_group(context) } else { 0 };
                 return Ok(Box::new(peer));
             }
             Err(error) if !fail_over(context, Retry::Unreachable, "unresolved") => {
@@ -60,8 +60,8 @@ pub fn write_header(request: &mut RequestHeader, context: &Context) -> Result<()
     if let Some(rank) = in_flight.rank() {
         request.insert_header(RANK_HEADER, rank.to_string())?;
     }
-    if let Some(key) = &engine.api_key {
-        request.insert_header(header::AUTHORIZATION, bearer(key))?;
+    if let Some(key) = engine.api_key() {
+        request.insert_header(header::AUTHORIZATION, bearer(&key))?;
         request.remove_header("x-api-key");
     } else if context.live.server.client_credentials == ClientCredentials::Drop {
         request.remove_header(&header::AUTHORIZATION);
@@ -151,15 +151,16 @@ fn closed_without_a_byte(error: &Error) -> bool {
 
 fn fail_over(context: &mut Context, why: Retry, reason: &str) -> bool {
     let Some(in_flight) = &mut context.in_flight else { return false };
+    let failed = in_flight.replica().to_owned();
     let moved = in_flight.tries() < TRIES_MAX && in_flight.fail_over(why);
     if moved {
-        log::warn!("{}: the one before failed ({reason})", context.summary());
-        let Some(in_flight) = &context.in_flight else { return true };
-        METRICS.retries.with_label_values(&[in_flight.model().label(), reason]).inc();
+        METRICS.retries.with_label_values(&[in_flight.model().label(), &failed, reason]).inc();
+        log::warn!("request {}: {failed} failed ({reason}), trying {}", context.request_id, in_flight.replica());
     }
     moved
 }
 
-fn rand_group(context: &Context) -> u64 {
+/// A group of connections that no other request shares.
+fn own_group(context: &Context) -> u64 {
     u64::from_str_radix(&context.request_id, 16).unwrap_or(1).max(1)
 }

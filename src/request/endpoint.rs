@@ -239,11 +239,22 @@ fn is_closed(path: &str) -> bool {
     }
 }
 
-/// A path as a log may show it: without the id of a stored response.
+/// A path as a log may show it: without the id of a stored response, and not at all if it is no route.
 pub fn shown(path: &str) -> &str {
     match stored_response(path) {
         Some((_, None)) => "/v1/responses/{id}",
         Some((_, Some(_))) => "/v1/responses/{id}/cancel",
-        None => path,
+        None if posted(path).is_some() || local(path).is_some() || is_closed(path) => path,
+        None => "-",
+    }
+}
+
+/// A method as a log may show it.
+pub fn shown_method(method: &Method) -> &str {
+    match *method {
+        Method::GET | Method::HEAD | Method::POST | Method::PUT | Method::DELETE | Method::OPTIONS | Method::PATCH => {
+            method.as_str()
+        }
+        _ => "-",
     }
 }

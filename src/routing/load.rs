@@ -16,6 +16,11 @@ pub(super) fn kv_usage(replica: &Replica, now: Time) -> Option<f64> {
     replica.kv_usage.filter(|_| now.since(replica.read_at) < READING_MAX_AGE)
 }
 
+/// Whether the KV term counts now: every replica to choose from has a fresh reading.
+pub(super) fn all_read(candidates: &[ReplicaId], replicas: &[Replica], now: Time) -> bool {
+    candidates.iter().all(|id| kv_usage(&replicas[id.index()], now).is_some())
+}
+
 /// `in flight + 8 x KV use + live conversations`. Without a KV use, the first and the last.
 pub(super) fn score(replica: &Replica, live: u32, kv_usage: Option<f64>) -> f64 {
     f64::from(replica.in_flight) + KV_WEIGHT * kv_usage.unwrap_or(0.0) + f64::from(live)

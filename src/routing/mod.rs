@@ -17,6 +17,6 @@ pub use decision::{Decision, DecisionCounts};
 pub use key::Key;
 pub use load::{KV_WEIGHT, READING_MAX_AGE};
 pub use replica::{EngineSpec, Reading, ReplicaId, State, Target};
-pub use router::{Ask, Pin, Retry, Route, Router, Settings};
+pub use router::{Ask, MAX_NUM_SEQS_ASSUMED, Pin, Retry, Route, Router, Settings, auto_spill_threshold};
 pub use snapshot::{ReplicaSnapshot, Snapshot};
 pub use time::Time;

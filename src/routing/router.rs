@@ -18,6 +18,14 @@ pub struct Settings {
     pub conversations_max: usize,
 }
 
+/// `max_num_seqs` where it is not known: vLLM's own default. It stands in no metric of the engine.
+pub const MAX_NUM_SEQS_ASSUMED: u32 = 256;
+
+/// The rule's automatic spill threshold: a quarter of what an engine computes at once, and at least 1.
+pub fn auto_spill_threshold(max_num_seqs: Option<u32>) -> u32 {
+    (max_num_seqs.unwrap_or(MAX_NUM_SEQS_ASSUMED) / 4).max(1)
+}
+
 /// What a request asks of the router.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
@@ -66,7 +74,7 @@ pub struct Router {
     pub(super) order: Vec<usize>,
     /// The replicas to choose from while nothing has been tried: kept, because most decisions that look at all of them
     /// look at these.
-    candidates: Vec<ReplicaId>,
+    pub(super) candidates: Vec<ReplicaId>,
     pub(super) replicas: Vec<Replica>,
     pub(super) conversations: Conversations,
     /// Requests whose rank the engine chose itself, by decision.
@@ -104,9 +112,15 @@ impl Router {
         let route = match ask.pin {
             Pin::None if !self.settings.affinity => self.unrouted(&[], now),
             Pin::None => self.by_conversation(ask.key, now),
-            Pin::Rank(rank) => self.pinned(ask.key, rank, &[], now).or_else(|| self.mispinned(ask.key, now)),
-            Pin::Invalid => self.mispinned(ask.key, now),
+            Pin::Rank(rank) if self.has_rank(rank) => self.pinned(ask.key, rank, &[], now),
+            Pin::Rank(_) | Pin::Invalid => self.mispinned(ask.key, now),
         }?;
+        if let (Pin::Rank(_) | Pin::Invalid, Some(key)) = (ask.pin, ask.key)
+            && let Some(home) = self.conversations.home(&key)
+        {
+            // A turn that names its rank moves no home, but the conversation goes on.
+            self.conversations.put(key, home, now, self.settings.conversations_max);
+        }
         self.count_in(&route.target);
         let decisions = match route.target.replica {
             Some(replica) => &mut self.replicas[replica.index()].decisions,
@@ -120,9 +134,9 @@ impl Router {
     /// in there. The decision stays. None: no other engine is left.
     pub fn retry(&mut self, ask: &Ask, tried: &[usize], why: Retry, now: Time) -> Option<Target> {
         let target = match ask.pin {
-            Pin::Rank(rank) => self.pinned(ask.key, rank, tried, now)?.target,
+            Pin::Rank(rank) if self.has_rank(rank) => self.pinned(ask.key, rank, tried, now)?.target,
             Pin::None if self.settings.affinity => self.target(self.least_loaded(tried, now)?),
-            Pin::None | Pin::Invalid => self.unrouted(tried, now)?.target,
+            Pin::None | Pin::Invalid | Pin::Rank(_) => self.unrouted(tried, now)?.target,
         };
         if let (Retry::Unreachable, Some(key), Some(replica)) = (why, ask.key, target.replica)
             && let Some(home) = self.conversations.home(&key)
@@ -136,9 +150,18 @@ impl Router {
     }
 
     /// Where a request goes that follows its conversation but is no turn of it (counting tokens, rendering a prompt):
-    /// home, or the least loaded replica. Counts nothing.
-    pub fn follow(&self, key: Option<Key>, tried: &[usize], now: Time) -> Option<Target> {
-        let home = key.and_then(|key| self.usable_home(&key)).filter(|home| !tried.contains(&self.engine_of(*home)));
+    /// home, or the least loaded replica. A rank that the client named, and affinity off, hold as for a turn. Counts
+    /// nothing.
+    pub fn follow(&self, ask: &Ask, tried: &[usize], now: Time) -> Option<Target> {
+        match ask.pin {
+            Pin::Rank(rank) if self.has_rank(rank) => {
+                return self.pinned(ask.key, rank, tried, now).map(|route| route.target);
+            }
+            Pin::None if self.settings.affinity => {}
+            Pin::None | Pin::Invalid | Pin::Rank(_) => return self.unrouted(tried, now).map(|route| route.target),
+        }
+        let home =
+            ask.key.and_then(|key| self.usable_home(&key)).filter(|home| !tried.contains(&self.engine_of(*home)));
         home.or_else(|| self.least_loaded(tried, now)).map(|replica| self.target(replica))
     }
 
@@ -190,6 +213,16 @@ impl Router {
         self.order.iter().copied().find(|index| self.engines[*index].spec.name == name)
     }
 
+    /// The engines configured now, as places in the router's list.
+    pub fn configured(&self) -> &[usize] {
+        &self.order
+    }
+
+    /// Whether an engine is in use.
+    pub fn is_up(&self, engine: usize) -> bool {
+        self.engines[engine].state == State::Up
+    }
+
     /// The name of an engine.
     pub fn engine_name(&self, engine: usize) -> &str {
         &self.engines[engine].spec.name
@@ -221,6 +254,11 @@ impl Router {
             return home;
         }
         fewest_in_flight(&self.candidates, &self.replicas, home).unwrap_or(home)
+    }
+
+    /// Whether an engine that is configured has this rank.
+    fn has_rank(&self, rank: u32) -> bool {
+        self.order.iter().any(|index| rank < self.engines[*index].spec.data_parallel_size)
     }
 
     /// The rank that the client named: in its home's engine, else in the least busy engine that has it.

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::load::{kv_usage, score};
+use super::load::{all_read, kv_usage, score};
 use super::{DecisionCounts, Reading, Router, Settings, State, Time};
 
 /// A model's routing at one moment, for metrics, JSON and pages.
@@ -66,6 +66,7 @@ impl Router {
     }
 
     fn replica_snapshots(&self, now: Time) -> Vec<ReplicaSnapshot> {
+        let kv_counts = all_read(&self.candidates, &self.replicas, now);
         let ending = self
             .engines
             .iter()
@@ -85,7 +86,7 @@ impl Router {
                     decisions: replica.decisions,
                     conversations: self.conversations.held_on(id),
                     live,
-                    load: score(replica, live, kv_usage(replica, now)),
+                    load: score(replica, live, kv_usage(replica, now).filter(|_| kv_counts)),
                     reading: replica.reading.as_deref().map(|reading| (*reading, now.since(replica.read_at))),
                     restarts: replica.restarts,
                 }

@@ -1,6 +1,8 @@
 use std::time::Duration;
 
-use homing::routing::{Ask, EngineSpec, Key, Pin, Reading, Route, Router, Settings, Target, Time};
+use homing::routing::{
+    Ask, EngineSpec, Key, Pin, Reading, Route, Router, Settings, Target, Time, auto_spill_threshold,
+};
 
 use super::{Arm, Asked, Choice};
 use crate::engine::Snapshot;
@@ -16,7 +18,7 @@ impl Affinity {
     pub fn new(replicas: usize, max_num_seqs: u32) -> Self {
         let settings = Settings {
             affinity: true,
-            spill_threshold: (max_num_seqs / 4).max(1),
+            spill_threshold: auto_spill_threshold(Some(max_num_seqs)),
             idle_forget: Duration::from_secs(30 * 60),
             conversations_max: 8192,
         };

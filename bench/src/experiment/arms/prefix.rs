@@ -1,3 +1,4 @@
+use homing::routing::auto_spill_threshold;
 use lru::LruCache;
 
 use super::in_flight::InFlight;
@@ -22,7 +23,7 @@ impl Prefix {
         Self {
             in_flight: InFlight::new(replicas),
             sent: (0..replicas).map(|_| LruCache::new(blocks)).collect(),
-            guard: (engine.max_num_seqs / 4).max(1),
+            guard: auto_spill_threshold(Some(engine.max_num_seqs)),
         }
     }
 

@@ -17,7 +17,7 @@ const ALL: [ArmKind; 8] = [
 ];
 
 fn plan(load: &str, arms: &[ArmKind], tiers: &[u32], seeds: u64) -> Plan {
-    let load = Load::load(load).unwrap();
+    let load = Load::read(load).unwrap();
     Plan {
         profile: Profile::load(&load.profile).unwrap(),
         replicas: load.replicas.into(),

@@ -3,7 +3,7 @@
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 APT_NEEDS := $(strip $(if $(shell command -v cmake),,cmake) $(if $(shell command -v cc),,build-essential))
 
-.PHONY: help setup build run demo test lint bench test-vllm record-vllm-cache
+.PHONY: help setup build run demo test lint bench measurements test-vllm record-vllm-cache
 
 help:
 	@echo 'make setup      install what is missing to build (cmake and a C compiler, through apt)'
@@ -13,6 +13,7 @@ help:
 	@echo 'make test       all tests that need nothing but this machine'
 	@echo 'make lint       formatting and clippy, warnings denied'
 	@echo 'make bench      the benchmarks, as tables'
+	@echo 'make measurements  simulate what docs/measurements.md shows and draw its plots anew'
 	@echo 'make test-vllm  the balancer before real vLLM servers on the CPU (downloads 2.8 GiB)'
 
 setup:
@@ -42,6 +43,17 @@ lint: setup
 bench: setup
 	cargo bench --locked --bench leave
 	cargo bench --locked --package homing-bench --bench routing --bench peek
+
+RAMP := target/release/homing-bench ramp --seeds 5
+
+measurements: setup
+	cargo build --release --locked -p homing-bench
+	$(RAMP) --arms off,least-in-flight,hash,affinity --warmup 600 --seconds 600 --plot docs/plots/steady
+	$(RAMP) --arms off,random,hash,affinity --plot docs/plots/cold
+	$(RAMP) --load farm --arms random,least-in-flight,hash,prefix,affinity --tiers 16,20,26 \
+		--warmup 600 --seconds 900 --plot docs/plots/farm
+	$(RAMP) --load open --arms off-0.27,least-in-flight,hash,prefix,affinity \
+		--warmup 600 --seconds 1800 --plot docs/plots/open
 
 test-vllm: setup
 	cargo build --locked

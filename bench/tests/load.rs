@@ -3,13 +3,13 @@
 use homing_bench::load::{Load, Session, Sessions};
 
 fn named(name: &str) -> Load {
-    Load::load(name).unwrap()
+    Load::read(name).unwrap()
 }
 
 #[test]
 fn every_built_in_load_is_valid() {
     for name in Load::names() {
-        assert!(Load::load(name).is_ok(), "{name}: {:?}", Load::load(name));
+        assert!(Load::read(name).is_ok(), "{name}: {:?}", Load::read(name));
     }
 }
 
@@ -28,7 +28,7 @@ fn a_wrong_load_is_refused_with_its_field() {
         let error = Load::parse(&yaml.replace(right, wrong)).unwrap_err();
         assert!(error.contains(named), "{wrong}: {error}");
     }
-    assert!(Load::load("no-such-load").unwrap_err().contains("published"));
+    assert!(Load::read("no-such-load").unwrap_err().contains("published"));
 }
 
 /// Each range as published: the system prompt, the first message, five more turns, answers as long as allowed.

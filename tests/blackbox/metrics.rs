@@ -13,7 +13,7 @@ const PROMISED: [(&str, &str, &[&str]); 21] = [
     ("homing_request_duration_seconds", "histogram", &["model"]),
     ("homing_prompt_tokens_total", "counter", &["model", "source"]),
     ("homing_completion_tokens_total", "counter", &["model"]),
-    ("homing_retries_total", "counter", &["model", "reason"]),
+    ("homing_retries_total", "counter", &["model", "reason", "replica"]),
     ("homing_reloads_total", "counter", &["outcome"]),
     ("homing_limits_hit_total", "counter", &["limit"]),
     ("homing_errors_total", "counter", &["code"]),

@@ -76,7 +76,7 @@ impl RampArgs {
     /// # Errors
     /// A message that says what is wrong with an argument, or which file could not be written.
     pub fn run(self) -> Result<(), String> {
-        let load = Load::load(&self.load)?;
+        let load = Load::read(&self.load)?;
         let profile_name = self.profile.unwrap_or_else(|| load.profile.clone());
         let plan = Plan {
             profile: Profile::load(&profile_name)?,

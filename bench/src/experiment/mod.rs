@@ -76,6 +76,9 @@ impl Plan {
     }
 
     /// Runs one cell.
+    ///
+    /// # Panics
+    /// When the load's contexts do not fit the profile.
     pub fn trace(&self, arm: ArmKind, tier: u32, seed: u64) -> Trace {
         let sessions = Sessions::new(self.load.clone(), tier, seed);
         let arm = arm.make(self.replicas, &self.profile.engine, seed);

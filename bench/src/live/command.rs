@@ -52,7 +52,7 @@ impl SessionsArgs {
         if !(self.speed.is_finite() && self.speed > 0.0) {
             return Err("--speed: give a number above 0".to_owned());
         }
-        let load = Load::load(&self.load)?;
+        let load = Load::read(&self.load)?;
         let url = self.url.trim_end_matches('/').to_owned();
         let target = Target { url, model: self.model, dialect: self.dialect };
         let sessions = Sessions::new(load, self.sessions, self.seed);

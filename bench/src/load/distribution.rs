@@ -18,14 +18,17 @@ pub enum Distribution {
 
 impl Distribution {
     /// Draws one value, at least 0.
+    ///
+    /// # Panics
+    /// When it is not [valid](Self::is_valid).
     pub fn draw(&self, rng: &mut impl Rng) -> f64 {
         match *self {
             Self::Constant(value) => value,
             Self::Uniform { min, max } => rng.random_range(min..=max),
             Self::LogNormal { median, sigma, max } => {
-                LogNormal::new(median.ln(), sigma).map_or(median, |law| law.sample(rng)).min(max)
+                LogNormal::new(median.ln(), sigma).expect("checked").sample(rng).min(max)
             }
-            Self::Pareto { min, shape, max } => Pareto::new(min, shape).map_or(min, |law| law.sample(rng)).min(max),
+            Self::Pareto { min, shape, max } => Pareto::new(min, shape).expect("checked").sample(rng).min(max),
         }
     }
 

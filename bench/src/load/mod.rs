@@ -90,7 +90,7 @@ impl Load {
     ///
     /// # Errors
     /// A message that says what is wrong and where.
-    pub fn load(name_or_path: &str) -> Result<Self, String> {
+    pub fn read(name_or_path: &str) -> Result<Self, String> {
         let yaml = match BUILT_IN.iter().find(|(name, _)| *name == name_or_path) {
             Some((_, yaml)) => (*yaml).to_owned(),
             None => std::fs::read_to_string(Path::new(name_or_path)).map_err(|error| {

@@ -55,7 +55,8 @@ impl Sessions {
         let arrivals = match load.arrivals {
             Arrivals::ClosedLoop => None,
             Arrivals::Poisson { session_s } => {
-                Exp::new(f64::from(tier) / session_s).ok().map(|law| (law, rng(seed, u64::MAX - 1)))
+                let law = Exp::new(f64::from(tier) / session_s).expect("a checked load has a rate above 0");
+                Some((law, rng(seed, u64::MAX - 1)))
             }
         };
         let mut sessions = Self { load, seed, begun: 0, arrivals, active: HashMap::new(), due: Queue::default() };

@@ -240,5 +240,5 @@ async fn metrics_have_vllms_names_types_labels_and_buckets() {
             assert_eq!(labels, real_labels, "{name}");
         }
     }
-    assert!(page.contains("block_size=\"16\"") && page.contains("num_gpu_blocks=\"2304\""));
+    assert!(page.contains("block_size=\"16\"") && page.contains("num_gpu_blocks=\"2625\""));
 }

@@ -9,18 +9,12 @@ impl InFlight {
         Self { counts: vec![0; replicas], next: 0 }
     }
 
-    /// The replica with the least `load`, ties in turn.
-    pub fn least(&mut self, load: impl Fn(usize) -> f64) -> usize {
-        let replicas = self.counts.len();
-        let in_turn = (0..replicas).map(|step| (self.next + step) % replicas);
-        let least = in_turn.min_by(|a, b| load(*a).total_cmp(&load(*b))).unwrap_or(0);
-        self.next = (least + 1) % replicas;
-        least
-    }
-
     /// The replica with the fewest requests in flight, ties in turn.
     pub fn fewest(&mut self) -> usize {
-        let counts = self.counts.clone();
-        self.least(|replica| f64::from(counts[replica]))
+        let replicas = self.counts.len();
+        let in_turn = (0..replicas).map(|step| (self.next + step) % replicas);
+        let fewest = in_turn.min_by_key(|replica| self.counts[*replica]).unwrap_or(0);
+        self.next = (fewest + 1) % replicas;
+        fewest
     }
 }

@@ -1,3 +1,6 @@
+use std::cmp::Reverse;
+use std::num::NonZeroUsize;
+
 use homing::routing::auto_spill_threshold;
 use lru::LruCache;
 
@@ -9,8 +12,9 @@ use crate::engine::{BlockHash, EngineConfig, Prompt};
 /// `cache_threshold`).
 const MATCH: f64 = 0.3;
 
-/// The replica that was sent the longest beginning of the prompt, as far as its cache can still have it. A replica with
-/// a quarter of `max_num_seqs` more in flight than another gets nothing: the spill threshold of Homing's rule.
+/// The replica that was sent the longest beginning of the prompt, as far as its cache can still have it; of several, the
+/// one with the fewest requests in flight. A replica with a quarter of `max_num_seqs` more in flight than another gets
+/// nothing: the spill threshold of Homing's rule.
 pub struct Prefix {
     in_flight: InFlight,
     sent: Vec<LruCache<BlockHash, ()>>,
@@ -19,7 +23,7 @@ pub struct Prefix {
 
 impl Prefix {
     pub fn new(replicas: usize, engine: &EngineConfig) -> Self {
-        let blocks = std::num::NonZeroUsize::new(engine.num_blocks() as usize).unwrap_or(std::num::NonZeroUsize::MIN);
+        let blocks = NonZeroUsize::new(engine.num_blocks() as usize).unwrap_or(NonZeroUsize::MIN);
         Self {
             in_flight: InFlight::new(replicas),
             sent: (0..replicas).map(|_| LruCache::new(blocks)).collect(),
@@ -35,9 +39,9 @@ impl Prefix {
         let counts = &self.in_flight.counts;
         let least = counts.iter().copied().min().unwrap_or(0);
         let allowed = (0..counts.len()).filter(|replica| counts[*replica] < least + self.guard);
-        let best = allowed.map(|replica| (self.matched(replica, prompt), replica)).max();
+        let best = allowed.map(|replica| (self.matched(replica, prompt), Reverse(counts[replica]), replica)).max();
         match best {
-            Some((blocks, replica)) if blocks as f64 > MATCH * prompt.block_hashes().len() as f64 => replica,
+            Some((blocks, _, replica)) if blocks as f64 > MATCH * prompt.block_hashes().len() as f64 => replica,
             _ => self.in_flight.fewest(),
         }
     }

@@ -16,6 +16,7 @@ use pingora::server::{ListenFds, RunArgs, Server, ShutdownWatch};
 use pingora::services::background::{BackgroundService, background_service};
 use pingora::services::listening::Service;
 use pingora::services::{ServiceReadyNotifier, ServiceWithDependents};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::admin::Admin;
 use crate::config::Config;
@@ -169,6 +170,19 @@ impl ServiceWithDependents for Sockets {
     }
 }
 
+/// Ends at the next SIGTERM or SIGINT: whoever sends one during a shutdown does not want to wait.
+async fn another_signal() {
+    match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+        (Ok(mut terminate), Ok(mut interrupt)) => {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        }
+        _ => std::future::pending().await,
+    }
+}
+
 /// Ends the process once a shutdown has begun and nothing is in flight any more, or the grace period is over.
 struct Shutdown {
     activity: Arc<Activity>,
@@ -184,8 +198,13 @@ impl BackgroundService for Shutdown {
         }
         let grace = self.live.load().server.grace;
         info!("shutting down: {} requests in flight, at most {grace:?}", self.activity.requests());
-        if tokio::time::timeout(grace, self.activity.idle()).await.is_err() {
-            warn!("{} requests were cut off at the end of the grace period", self.activity.requests());
+        let why = tokio::select! {
+            () = self.activity.idle() => None,
+            () = tokio::time::sleep(grace) => Some("the grace period is over"),
+            () = another_signal() => Some("told a second time"),
+        };
+        if let Some(why) = why {
+            warn!("{why}: {} requests are cut off", self.activity.requests());
         }
         self.access_log.flush();
         std::process::exit(0);

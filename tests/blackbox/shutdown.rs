@@ -148,3 +148,28 @@ async fn serve(file: &std::path::Path) -> (bool, String) {
     let run = within("its exit", run).await.expect("the binary runs");
     (!run.status.success(), String::from_utf8_lossy(&run.stderr).into_owned())
 }
+
+/// Whoever signals twice does not want to wait for the grace period.
+#[tokio::test]
+async fn a_second_signal_ends_it_at_once() {
+    for second in [Signal::SIGTERM, Signal::SIGINT] {
+        let engine = Engine::start().await;
+        let mut balancer = Balancer::start(one_model([&engine], json!({}))).await;
+        engine.holds(&Gate::shut());
+        let mut client = balancer.client().await;
+        client.send(&Ask::chat("m", "Hello.").streamed()).await;
+        client.head().await;
+        balancer.signal(Signal::SIGTERM);
+        balancer.output.line("the shutdown", |line| line.contains("shutting down").then_some(())).await;
+        // The wait for the second signal begins with the shutdown: it is sent until it is heard.
+        let exit = async {
+            loop {
+                balancer.signal(second);
+                if let Ok(status) = tokio::time::timeout(Duration::from_millis(100), balancer.exit()).await {
+                    return status;
+                }
+            }
+        };
+        assert!(within("the exit", exit).await.success());
+    }
+}

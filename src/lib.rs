@@ -1,15 +1,16 @@
 //! Homing: an edge load balancer that sends every turn of a conversation to the vLLM replica that holds its prefix cache.
 //!
-//! A request flows one way: [`proxy`] reads it, [`request`] says what it asks, [`routing`] decides, [`fleet`] counts it in,
-//! `proxy` sends it, and what the answer says of its tokens is counted as it passes. [`config`] and [`admin`] look in from the
+//! A request flows one way: `proxy` reads it, [`request`] says what it asks, [`routing`] decides, [`fleet`] counts it in,
+//! `proxy` sends it, and what the answer says of its tokens is counted as it passes. [`config`] and `admin` look in from the
 //! sides. `ARCHITECTURE.md` has the map and the invariants.
 
-pub mod admin;
+mod admin;
 pub mod config;
 pub mod fleet;
-pub mod metrics;
-pub mod proxy;
-pub mod reload;
+mod live;
+mod metrics;
+mod proxy;
+mod reload;
 pub mod request;
 pub mod routing;
 mod serve;

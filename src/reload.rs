@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use log::{error, info, warn};
 use parking_lot::Mutex;
@@ -11,19 +10,17 @@ use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::{Config, Faults, Secret};
-use crate::fleet::{Fleet, Scraper};
+use crate::config::{Config, Faults};
+use crate::fleet::Scraper;
+use crate::live::Current;
 use crate::metrics::METRICS;
-use crate::proxy::Live;
 
 /// Puts a checked configuration in the place of the one that runs.
 pub struct Reloader {
     pub path: PathBuf,
     /// The configuration that the process started with: what cannot change without a restart is still this one's.
     pub started: Config,
-    pub fleet: Arc<ArcSwap<Fleet>>,
-    pub live: Arc<ArcSwap<Live>>,
-    pub token: Arc<ArcSwap<Option<Secret>>>,
+    pub live: Current,
     pub scraper: Arc<Scraper>,
     pub one_at_a_time: Mutex<()>,
 }
@@ -44,11 +41,9 @@ impl Reloader {
         for setting in &needs_restart {
             warn!("{setting} has changed in the file: that takes a restart");
         }
-        let fleet = self.fleet.load().reconfigured(&config);
-        self.fleet.store(Arc::new(fleet));
-        self.live.store(Arc::new(Live { server: config.server, session: config.session }));
-        self.token.store(Arc::new(config.admin.token));
-        self.scraper.configure(config.scrape);
+        let live = Arc::new(self.live.load().reconfigured(&config));
+        self.live.store(live.clone());
+        self.scraper.configure(live.fleet.clone(), config.scrape);
         info!("the configuration was reloaded");
         Ok(needs_restart)
     }

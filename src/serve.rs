@@ -20,8 +20,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::admin::Admin;
 use crate::config::Config;
-use crate::fleet::{Fetcher, Fleet, ScrapeService, Scraper, tcp_keepalive};
-use crate::proxy::{AccessLog, Activity, Buffered, Edge, Live, PINGORA_TRIES, Proxy};
+use crate::fleet::{Fetcher, ScrapeService, Scraper, tcp_keepalive};
+use crate::live::{Current, Live};
+use crate::proxy::{AccessLog, Activity, Buffered, Edge, PINGORA_TRIES, Proxy};
 use crate::reload::{ReloadService, Reloader};
 use crate::request::KeyHasher;
 
@@ -45,22 +46,17 @@ pub fn serve(path: &Path) -> Result<(), String> {
 
     raise_open_files(config.server.limits.connections);
     let mut server = Server::new_with_opt_and_conf(None, pingora_configuration(&config));
-    let fleet = Arc::new(ArcSwap::from_pointee(Fleet::new(&config)));
-    let live = Arc::new(ArcSwap::from_pointee(Live { server: config.server.clone(), session: config.session.clone() }));
-    let token = Arc::new(ArcSwap::from_pointee(config.admin.token.clone()));
+    let live: Current = Arc::new(ArcSwap::from_pointee(Live::new(&config)));
     let activity = Arc::new(Activity::default());
-    let scraper = Arc::new(Scraper::new(fleet.clone(), config.scrape.clone()));
+    let scraper = Arc::new(Scraper::new(live.load().fleet.clone(), config.scrape.clone()));
     let reloader = Arc::new(Reloader {
         path: path.to_owned(),
-        fleet: fleet.clone(),
         live: live.clone(),
-        token: token.clone(),
         scraper: scraper.clone(),
         one_at_a_time: Mutex::new(()),
         started: config,
     });
     let proxy = Proxy {
-        fleet: fleet.clone(),
         live: live.clone(),
         keys: KeyHasher::new(random_seed()?),
         activity: activity.clone(),
@@ -69,7 +65,7 @@ pub fn serve(path: &Path) -> Result<(), String> {
         access_log: access_log.clone(),
     };
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let admin = Admin { fleet, token, reloader: reloader.clone(), since };
+    let admin = Admin { live: live.clone(), reloader: reloader.clone(), since };
 
     let mut edge =
         Service::new("edge".into(), Edge::new(pingora_proxy::http_proxy(&server.configuration, proxy), live.clone()));
@@ -186,7 +182,7 @@ async fn another_signal() {
 /// Ends the process once a shutdown has begun and nothing is in flight any more, or the grace period is over.
 struct Shutdown {
     activity: Arc<Activity>,
-    live: Arc<ArcSwap<Live>>,
+    live: Current,
     access_log: AccessLog,
 }
 

@@ -266,7 +266,7 @@ proptest! {
     fn quantities_are_read_as_they_are_shown(millis in 0..=86_400_000u64, bytes in (1u64 << 10)..=(1 << 30)) {
         let grace = Duration::from_millis(millis);
         let size = homing::config::Bytes(bytes);
-        let yaml = format!("server: {{grace: {}, limits: {{body: {}}}}}\n{MINIMAL}", grace.show(), size.show());
+        let yaml = format!("server: {{grace: {}, limits: {{body: {}, buffered: 1 GiB}}}}\n{MINIMAL}", grace.show(), size.show());
         let server = sound(&yaml).server;
         prop_assert_eq!(server.grace, grace);
         prop_assert_eq!(server.limits.body_bytes, bytes);

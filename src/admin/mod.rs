@@ -6,7 +6,6 @@ mod routing_json;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use http::{Method, Response, StatusCode, header};
 use pingora::apps::http_app::ServeHttp;
@@ -14,16 +13,13 @@ use pingora::protocols::http::ServerSession;
 use prometheus::{Encoder, TextEncoder};
 use serde_json::{Value, json};
 
-use crate::config::Secret;
-use crate::fleet::Fleet;
+use crate::live::Current;
 use crate::metrics::METRICS;
 use crate::reload::Reloader;
 
 /// Answers on the admin address.
 pub struct Admin {
-    pub fleet: Arc<ArcSwap<Fleet>>,
-    /// What callers must send as `Authorization: Bearer`; none: anyone who reaches the address may ask.
-    pub token: Arc<ArcSwap<Option<Secret>>>,
+    pub live: Current,
     pub reloader: Arc<Reloader>,
     /// When the counters began, in seconds since 1970.
     pub since: u64,
@@ -64,22 +60,21 @@ impl ServeHttp for Admin {
 
 impl Admin {
     fn allowed(&self, authorization: &[u8]) -> bool {
-        let token = self.token.load();
-        match token.as_ref() {
+        match &self.live.load().token {
             Some(token) => same(authorization, crate::fleet::bearer(token).as_bytes()),
             None => true,
         }
     }
 
     fn ready(&self) -> Response<Vec<u8>> {
-        match gauges::ready(&self.fleet.load()) {
+        match gauges::ready(&self.live.load().fleet) {
             true => text(StatusCode::OK, "ready\n"),
             false => text(StatusCode::SERVICE_UNAVAILABLE, "no replica has answered yet\n"),
         }
     }
 
     fn metrics(&self) -> Response<Vec<u8>> {
-        gauges::set(&self.fleet.load());
+        gauges::set(&self.live.load().fleet);
         let mut body = Vec::new();
         match TextEncoder::new().encode(&METRICS.registry.gather(), &mut body) {
             Ok(()) => answer(StatusCode::OK, prometheus::TEXT_FORMAT, body),
@@ -88,14 +83,14 @@ impl Admin {
     }
 
     fn routing(&self) -> Value {
-        let fleet = self.fleet.load();
+        let fleet = self.live.load().fleet.clone();
         let models: Vec<Value> = fleet.models().iter().map(|model| routing_json::of(model, self.since)).collect();
         json!({ "models": models })
     }
 
     fn routing_of(&self, name: &str) -> Response<Vec<u8>> {
         let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
-        let fleet = self.fleet.load();
+        let fleet = self.live.load().fleet.clone();
         match fleet.models().iter().find(|model| model.label() == name) {
             Some(model) => json_answer(StatusCode::OK, &routing_json::of(model, self.since)),
             None => not_found(),

@@ -33,7 +33,7 @@ pub const FILE_MAX: usize = 1 << 20;
 /// A configuration in which every value is within its range and no two settings contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// At least one, no two of them in each other's way.
+    /// At least one, no two of them overlapping.
     pub listen: Vec<Listen>,
     pub admin: Admin,
     pub server: Server,

@@ -96,7 +96,7 @@ fn forbidden_character(text: &str) -> Option<Fault> {
     })
 }
 
-/// The most common slip has the least helpful message.
+/// The most common mistake has the least helpful message.
 fn explain_tab(fault: Fault, text: &str) -> Fault {
     let line = fault.at.and_then(|at| text.lines().nth(at.line - 1));
     let indent = line.map_or("", |line| &line[..line.len() - line.trim_start().len()]);

@@ -17,33 +17,35 @@ use crate::routing::Reading;
 
 /// Reads every engine's metrics and health in the background, never on the path of a request.
 pub struct Scraper {
-    fleet: Arc<ArcSwap<Fleet>>,
-    settings: ArcSwap<Scrape>,
+    task: ArcSwap<Task>,
     fetcher: Fetcher,
-    /// Notified when the fleet changes, so that a new engine is checked at once.
+    /// Notified when the task changes, so that a new engine is checked at once.
     changed: Notify,
 }
 
+/// Whom to read, and how.
+struct Task {
+    fleet: Arc<Fleet>,
+    settings: Scrape,
+}
+
 impl Scraper {
-    /// A scraper of what `fleet` holds at each round.
-    pub fn new(fleet: Arc<ArcSwap<Fleet>>, settings: Scrape) -> Scraper {
-        Scraper {
-            fleet,
-            settings: ArcSwap::from_pointee(settings),
-            fetcher: Fetcher::default(),
-            changed: Notify::new(),
-        }
+    /// A scraper of `fleet`.
+    pub fn new(fleet: Arc<Fleet>, settings: Scrape) -> Scraper {
+        let task = ArcSwap::from_pointee(Task { fleet, settings });
+        Scraper { task, fetcher: Fetcher::default(), changed: Notify::new() }
     }
 
-    /// Takes new settings, and looks at the fleet again at once.
-    pub fn configure(&self, settings: Scrape) {
-        self.settings.store(Arc::new(settings));
+    /// Takes another fleet and other settings, and begins a round at once.
+    pub fn configure(&self, fleet: Arc<Fleet>, settings: Scrape) {
+        self.task.store(Arc::new(Task { fleet, settings }));
         self.changed.notify_one();
     }
 
     fn round(self: &Arc<Self>) {
-        let spread = self.settings.load().interval / 5;
-        for model in self.fleet.load().models() {
+        let task = self.task.load();
+        let spread = task.settings.interval / 5;
+        for model in task.fleet.models() {
             for (index, engine) in model.engines() {
                 let Some(check) = engine.begin_check() else { continue };
                 let delay = if engine.answered() { jitter(spread) } else { Duration::ZERO };
@@ -74,8 +76,11 @@ impl Scraper {
 
     /// Reads the metrics. An engine that serves none is only without readings, not out of order.
     async fn scrape(&self, model: &Model, index: usize, engine: &Engine) -> Result<()> {
-        let settings = self.settings.load_full();
-        let answer = self.fetcher.get(engine, "/metrics", None, settings.timeout, settings.max_bytes).await?;
+        let (timeout, max_bytes) = {
+            let settings = &self.task.load().settings;
+            (settings.timeout, settings.max_bytes)
+        };
+        let answer = self.fetcher.get(engine, "/metrics", None, timeout, max_bytes).await?;
         if answer.status.is_server_error() {
             return Error::e_explain(ErrorType::HTTPStatus(answer.status.as_u16()), "reading /metrics");
         }
@@ -90,7 +95,7 @@ impl Scraper {
     }
 
     async fn probe(&self, engine: &Engine) -> Result<()> {
-        let timeout = self.settings.load().timeout;
+        let timeout = self.task.load().settings.timeout;
         tokio::time::timeout(timeout, engine.probe())
             .await
             .or_err_with(ErrorType::ReadTimedout, || format!("no whole answer from /health within {timeout:?}"))?
@@ -129,7 +134,7 @@ impl BackgroundService for ScrapeService {
     async fn start(&self, mut shutdown: ShutdownWatch) {
         loop {
             self.0.round();
-            let interval = self.0.settings.load().interval;
+            let interval = self.0.task.load().settings.interval;
             tokio::select! {
                 _ = tokio::time::sleep(interval) => {}
                 _ = self.0.changed.notified() => {}

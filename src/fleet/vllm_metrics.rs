@@ -30,7 +30,7 @@ pub struct RankMetrics {
     pub prompt_tokens: Option<u64>,
     /// Generated tokens since the start.
     pub generation_tokens: Option<u64>,
-    /// Requests put back for want of KV cache since the start.
+    /// Requests put back because the KV cache was full, since the start.
     pub preemptions: Option<u64>,
     /// Whether the rank sleeps: requests would hang although the engine is healthy.
     pub asleep: Option<bool>,

@@ -2,7 +2,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use futures::FutureExt;
 use http::header;
@@ -13,8 +12,9 @@ use pingora::server::ShutdownWatch;
 use pingora_proxy::HttpProxy;
 use tokio::sync::Notify;
 
+use super::Proxy;
 use super::error::OwnError;
-use super::{Live, Proxy};
+use crate::live::Current;
 use crate::metrics::METRICS;
 use crate::request::Dialect;
 
@@ -27,7 +27,7 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 /// connection for ever.
 pub struct Edge {
     proxy: Arc<HttpProxy<Proxy>>,
-    live: Arc<ArcSwap<Live>>,
+    live: Current,
     open: AtomicUsize,
 }
 
@@ -45,7 +45,7 @@ impl Connection {
 }
 
 impl Edge {
-    pub fn new(proxy: HttpProxy<Proxy>, live: Arc<ArcSwap<Live>>) -> Edge {
+    pub fn new(proxy: HttpProxy<Proxy>, live: Current) -> Edge {
         Edge { proxy: Arc::new(proxy), live, open: AtomicUsize::new(0) }
     }
 

@@ -4,14 +4,15 @@ use std::time::{Instant, SystemTime};
 
 use pingora_proxy::Session;
 
+use super::Activity;
 use super::activity::Busy;
 use super::answer::UsageTap;
 use super::buffered::{Buffered, Reservation};
 use super::connection::Connection;
 use super::error::OwnError;
 use super::replay::Wrapped;
-use super::{Activity, Live};
 use crate::fleet::InFlight;
+use crate::live::Live;
 use crate::request::Dialect;
 
 /// Everything known of one request, from its header to its log line.

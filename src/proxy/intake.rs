@@ -76,7 +76,7 @@ impl Proxy {
             sources: &context.live.session.sources,
             agents_apart: context.live.session.agents == Agents::Separate,
         };
-        let fleet = self.fleet.load();
+        let fleet = &context.live.fleet;
         let nameless = fleet.only().filter(|model| model.name.is_none());
         let in_headers = session::from_headers(rules, endpoint, headers);
         // With a nameless model and a session in the headers, there is nothing to look for in the body.
@@ -93,7 +93,7 @@ impl Proxy {
                     (None, BodyForm::Empty) if fleet.only().is_none() => return Err(OwnError::UnknownRoute),
                     (None, _) => None,
                 };
-                model(&fleet, named)?
+                model(fleet, named)?
             }
         };
         let peeked: Option<&Peek> = peeked.as_ref().and_then(|peek| peek.as_ref().ok());

@@ -25,7 +25,7 @@ const MODELS_BYTES_MAX: u64 = 1 << 20;
 impl Proxy {
     /// Answers; a client that has gone meanwhile misses nothing.
     pub(super) async fn answer_here(&self, session: &mut Session, context: &mut Context, local: Local, head: bool) {
-        let fleet = self.fleet.load_full();
+        let fleet = context.live.fleet.clone();
         let (status, body) = match local {
             Local::Models => {
                 let passes = context.live.server.client_credentials == ClientCredentials::Pass;

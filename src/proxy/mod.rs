@@ -23,7 +23,6 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use bytes::Bytes;
 use pingora::http::{RequestHeader, ResponseHeader};
@@ -31,8 +30,8 @@ use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, Result};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 
-use crate::config::{Server, SessionRules};
-use crate::fleet::{Fetcher, Fleet};
+use crate::fleet::Fetcher;
+use crate::live::Current;
 use crate::request::KeyHasher;
 
 pub use access_log::AccessLog;
@@ -42,16 +41,9 @@ pub use connection::Edge;
 pub use context::Context;
 pub use upstream::PINGORA_TRIES;
 
-/// Settings that a reload replaces while requests run; each request keeps the ones that it began with.
-pub struct Live {
-    pub server: Server,
-    pub session: SessionRules,
-}
-
 /// The balancer as Pingora sees it.
 pub struct Proxy {
-    pub fleet: Arc<ArcSwap<Fleet>>,
-    pub live: Arc<ArcSwap<Live>>,
+    pub live: Current,
     pub keys: KeyHasher,
     pub activity: Arc<Activity>,
     pub buffered: Arc<Buffered>,

@@ -27,26 +27,26 @@ use super::presence;
 
 type Messages = Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
 
-/// Where the wrapped session lands when the wrapper is taken off.
-type Landing = Arc<Mutex<Option<ServerSession>>>;
+/// Where the wrapped session is put when the wrapper is dropped.
+type Returned = Arc<Mutex<Option<ServerSession>>>;
 
 /// The body, until it can no longer be needed.
 type Body = Arc<Mutex<Bytes>>;
 
 /// Takes the wrapper off again; see [`wrap`].
 pub struct Wrapped {
-    landing: Landing,
+    returned: Returned,
     body: Body,
 }
 
 /// Lets `downstream` stand as a session with `body` already read. To be undone with [`Wrapped::unwrap`] before the
 /// session ends, or its connection cannot serve another request.
 pub fn wrap(downstream: &mut ServerSession, body: Bytes) -> Wrapped {
-    let (landing, body) = (Landing::default(), Arc::new(Mutex::new(body)));
+    let (returned, body) = (Returned::default(), Arc::new(Mutex::new(body)));
     let inner = std::mem::replace(downstream, placeholder());
-    let replay = Replay { inner, landing: landing.clone(), body: body.clone() };
+    let replay = Replay { inner, returned: returned.clone(), body: body.clone() };
     *downstream = ServerSession::new_custom(Box::new(replay));
-    Wrapped { landing, body }
+    Wrapped { returned, body }
 }
 
 impl Wrapped {
@@ -57,9 +57,9 @@ impl Wrapped {
 
     /// Puts the true session back.
     pub fn unwrap(self, downstream: &mut ServerSession) {
-        // Dropping the wrapper lands the true session.
+        // Dropping the wrapper returns the true session.
         drop(std::mem::replace(downstream, placeholder()));
-        if let Some(inner) = self.landing.lock().take() {
+        if let Some(inner) = self.returned.lock().take() {
             *downstream = inner;
         }
     }
@@ -72,13 +72,13 @@ fn placeholder() -> ServerSession {
 
 struct Replay {
     inner: ServerSession,
-    landing: Landing,
+    returned: Returned,
     body: Body,
 }
 
 impl Drop for Replay {
     fn drop(&mut self) {
-        *self.landing.lock() = Some(std::mem::replace(&mut self.inner, placeholder()));
+        *self.returned.lock() = Some(std::mem::replace(&mut self.inner, placeholder()));
     }
 }
 

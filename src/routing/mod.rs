@@ -7,6 +7,7 @@ mod conversations;
 mod decision;
 mod key;
 mod load;
+mod members;
 mod replica;
 mod router;
 mod snapshot;

@@ -1,0 +1,115 @@
+//! The engines that a router knows: which there are, what they say of themselves, whether they are in use.
+
+use super::load::in_flight;
+use super::replica::{Engine, Replica};
+use super::{DecisionCounts, EngineSpec, Reading, Router, Settings, State, Time};
+
+impl Router {
+    /// Replaces the settings and the engines. An engine that stays keeps its counters, conversations and health; one
+    /// that goes ends what it has in flight, and its conversations are placed anew.
+    pub fn configure(&mut self, settings: Settings, engines: &[EngineSpec]) {
+        self.settings = settings;
+        self.set_engines(engines);
+    }
+
+    /// Notes what an engine's metrics say, one reading a rank in the order of ranks. Returns whether the engine has
+    /// restarted, in which case its conversations are forgotten: their cache is gone.
+    pub fn read(&mut self, engine: usize, readings: &[Reading], now: Time) -> bool {
+        let mut restarted = false;
+        for (id, reading) in self.engines[engine].ids().zip(readings) {
+            let replica = &mut self.replicas[id.index()];
+            restarted |= replica.reading.as_ref().is_some_and(|before| reading.restarted_since(before));
+            replica.kv_usage = reading.kv_cache_usage.filter(|usage| usage.is_finite());
+            replica.read_at = now;
+            replica.reading = Some(Box::new(*reading));
+        }
+        self.engines[engine].in_flight_at_reading = in_flight(&self.engines[engine], &self.replicas);
+        if restarted {
+            for id in self.engines[engine].ids() {
+                self.replicas[id.index()].restarts += 1;
+                self.conversations.forget_home(id);
+            }
+        }
+        restarted
+    }
+
+    /// Takes an engine out of use, or back into it. Returns whether that changed anything.
+    pub fn set_up(&mut self, engine: usize, up: bool) -> bool {
+        let engine = &mut self.engines[engine];
+        let state = if up { State::Up } else { State::Out };
+        let changes = engine.state != State::Draining && engine.state != state;
+        if changes {
+            engine.state = state;
+            self.set_candidates();
+        }
+        changes
+    }
+
+    /// The engine's place in the router's list, by its name; only of those configured.
+    pub fn engine(&self, name: &str) -> Option<usize> {
+        self.order.iter().copied().find(|index| self.engines[*index].spec.name == name)
+    }
+
+    /// The engines configured now, as places in the router's list.
+    pub fn configured(&self) -> &[usize] {
+        &self.order
+    }
+
+    /// Whether an engine is in use.
+    pub fn is_up(&self, engine: usize) -> bool {
+        self.engines[engine].state == State::Up
+    }
+
+    /// The name of an engine.
+    pub fn engine_name(&self, engine: usize) -> &str {
+        &self.engines[engine].spec.name
+    }
+
+    pub(super) fn set_engines(&mut self, specs: &[EngineSpec]) {
+        for index in std::mem::take(&mut self.order) {
+            if !specs.contains(&self.engines[index].spec) {
+                self.engines[index].state = State::Draining;
+                for replica in self.engines[index].ids() {
+                    self.conversations.forget_home(replica);
+                }
+            }
+        }
+        for spec in specs {
+            let known = self.engines.iter().position(|engine| engine.spec == *spec);
+            let index = known.unwrap_or_else(|| self.add_engine(spec));
+            if self.engines[index].state == State::Draining {
+                self.engines[index].state = State::Up;
+            }
+            self.order.push(index);
+        }
+        self.set_candidates();
+    }
+
+    fn set_candidates(&mut self) {
+        self.candidates = self.usable(&[]).flat_map(Engine::ids).collect();
+    }
+
+    fn add_engine(&mut self, spec: &EngineSpec) -> usize {
+        let first = self.replicas.len() as u32;
+        let engine = self.engines.len();
+        let ranks = spec.data_parallel_size.max(1);
+        self.replicas.extend((0..ranks).map(|rank| Replica {
+            engine,
+            rank,
+            in_flight: 0,
+            kv_usage: None,
+            read_at: Time::default(),
+            reading: None,
+            decisions: DecisionCounts::default(),
+            restarts: 0,
+        }));
+        self.engines.push(Engine {
+            spec: spec.clone(),
+            state: State::Up,
+            replicas: first..first + ranks,
+            unranked_in_flight: 0,
+            in_flight_at_reading: 0,
+        });
+        engine
+    }
+}

@@ -324,3 +324,15 @@ fn a_conversation_that_names_its_rank_is_not_forgotten() {
     let later = send(&mut router, turn(1), Time(1_900_000));
     assert_eq!((later.decision, later.target), (Decision::Sticky, home.target));
 }
+
+#[test]
+fn a_named_rank_is_asked_even_where_only_engines_that_are_out_have_it() {
+    let engines = [
+        EngineSpec { name: "one:1".into(), data_parallel_size: 1 },
+        EngineSpec { name: "ranked:1".into(), data_parallel_size: 4 },
+    ];
+    let mut router = Router::new(settings(), &engines);
+    router.set_up(1, false);
+    let there = send(&mut router, pinned(1, 3), Time(0));
+    assert_eq!((there.decision, name(&router, &there).as_str()), (Decision::ClientPinned, "ranked:1#3"));
+}

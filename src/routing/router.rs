@@ -203,11 +203,16 @@ impl Router {
 
     /// The rank that the client named: in its home's engine, else in the least busy engine that has it.
     fn pinned(&self, key: Option<Key>, rank: u32, tried: &[usize], now: Time) -> Option<Route> {
-        let has_rank = |engine: &&Engine| rank < engine.spec.data_parallel_size;
+        let with_rank = |state: State| {
+            let engines = self.order.iter().filter(|index| !tried.contains(index)).map(|index| &self.engines[*index]);
+            engines.filter(move |engine| engine.state == state && rank < engine.spec.data_parallel_size)
+        };
+        // Only these can take it, so those that are out are asked where no other of them is left.
         let engine = self
             .home_engine(key, tried)
-            .filter(has_rank)
-            .or_else(|| self.least_busy(self.usable(tried).filter(has_rank), now))?;
+            .filter(|engine| rank < engine.spec.data_parallel_size)
+            .or_else(|| self.least_busy(with_rank(State::Up), now))
+            .or_else(|| self.least_busy(with_rank(State::Out), now))?;
         let replica = engine.ids().nth(rank as usize)?;
         let target = Target { rank: Some(rank), ..self.target(replica) };
         Some(Route { target, decision: Decision::ClientPinned })

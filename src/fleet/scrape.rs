@@ -87,8 +87,12 @@ impl Scraper {
         if !answer.status.is_success() {
             return Ok(());
         }
-        let readings = readings(&vllm_metrics::parse(&String::from_utf8_lossy(&answer.body)));
-        if model.router.lock().read(index, &readings, now()) {
+        let metrics = vllm_metrics::parse(&String::from_utf8_lossy(&answer.body));
+        if !metrics.is_vllm() {
+            log::debug!("{}: its /metrics has no series of vLLM", engine.name);
+            return Ok(());
+        }
+        if model.router.lock().read(index, &readings(&metrics), now()) {
             info!("replica {} has restarted: its conversations are placed anew", engine.name);
         }
         Ok(())

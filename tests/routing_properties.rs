@@ -16,7 +16,7 @@ enum Event {
     FailOver { which: usize, reached: bool },
     Read { engine: usize, prompt_tokens: u64, kv: f64 },
     Health { engine: usize, up: bool },
-    Configure { engines: usize, affinity: bool },
+    Configure { first: usize, engines: usize, affinity: bool },
     Wait { seconds: u64 },
 }
 
@@ -30,13 +30,14 @@ fn event() -> impl Strategy<Value = Event> {
         10 => (prop::option::weighted(0.9, 0..40u128), pin).prop_map(|(key, pin)| Event::Turn { key, pin }),
         8 => any::<usize>().prop_map(|which| Event::Finish { which }),
         2 => (any::<usize>(), any::<bool>()).prop_map(|(which, reached)| Event::FailOver { which, reached }),
-        2 => (0..4usize, 0..1000u64, 0.0..1.0).prop_map(|(engine, prompt_tokens, kv)| Event::Read {
+        2 => (0..8usize, 0..1000u64, 0.0..1.0).prop_map(|(engine, prompt_tokens, kv)| Event::Read {
             engine,
             prompt_tokens,
             kv
         }),
-        1 => (0..4usize, any::<bool>()).prop_map(|(engine, up)| Event::Health { engine, up }),
-        1 => (1..5usize, any::<bool>()).prop_map(|(engines, affinity)| Event::Configure { engines, affinity }),
+        1 => (0..8usize, any::<bool>()).prop_map(|(engine, up)| Event::Health { engine, up }),
+        1 => (0..4usize, 1..5usize, any::<bool>())
+            .prop_map(|(first, engines, affinity)| Event::Configure { first, engines, affinity }),
         2 => (0..400u64).prop_map(|seconds| Event::Wait { seconds }),
     ]
 }
@@ -51,9 +52,11 @@ fn settings(affinity: bool) -> Settings {
 }
 
 /// Every second engine has ranks.
-fn engines(count: usize) -> Vec<EngineSpec> {
+fn engines(first: usize, count: usize) -> Vec<EngineSpec> {
     let ranks = |index| if index % 2 == 1 { 3 } else { 1 };
-    (0..count).map(|index| EngineSpec { name: format!("e{index}"), data_parallel_size: ranks(index) }).collect()
+    (first..first + count)
+        .map(|index| EngineSpec { name: format!("e{index}"), data_parallel_size: ranks(index) })
+        .collect()
 }
 
 /// A router, and what a client of it knows.
@@ -66,7 +69,7 @@ struct World {
 
 impl World {
     fn new() -> World {
-        World { router: Router::new(settings(true), &engines(4)), now: Time(0), in_flight: Vec::new(), routed: 0 }
+        World { router: Router::new(settings(true), &engines(0, 4)), now: Time(0), in_flight: Vec::new(), routed: 0 }
     }
 
     fn happen(&mut self, event: &Event) {
@@ -104,7 +107,9 @@ impl World {
                 let Some(engine) = self.router.engine(&format!("e{engine}")) else { return };
                 self.router.set_up(engine, up);
             }
-            Event::Configure { engines: count, affinity } => self.router.configure(settings(affinity), &engines(count)),
+            Event::Configure { first, engines: count, affinity } => {
+                self.router.configure(settings(affinity), &engines(first, count))
+            }
             Event::Wait { seconds } => self.now = self.now + Duration::from_secs(seconds),
             Event::Finish { .. } | Event::FailOver { .. } => {}
         }
@@ -160,7 +165,7 @@ proptest! {
 
     #[test]
     fn a_conversation_below_the_threshold_never_moves(turns in prop::collection::vec(0..30u128, 1..300)) {
-        let mut router = Router::new(Settings { spill_threshold: 1, conversations_max: 30, ..settings(true) }, &engines(3));
+        let mut router = Router::new(Settings { spill_threshold: 1, conversations_max: 30, ..settings(true) }, &engines(0, 3));
         let mut homes: HashMap<u128, String> = HashMap::new();
         for (second, key) in turns.into_iter().enumerate() {
             let ask = Ask { key: Some(Key::new(key)), pin: Pin::None };

@@ -336,3 +336,18 @@ fn a_named_rank_is_asked_even_where_only_engines_that_are_out_have_it() {
     let there = send(&mut router, pinned(1, 3), Time(0));
     assert_eq!((there.decision, name(&router, &there).as_str()), (Decision::ClientPinned, "ranked:1#3"));
 }
+
+#[test]
+fn a_fleet_that_changes_for_ever_does_not_grow_for_ever() {
+    let mut router = router(2);
+    for generation in 0..1000u64 {
+        let route = send(&mut router, turn(generation.into()), Time(generation));
+        router.finish(&route.target);
+        let names = [format!("a{generation}:1"), format!("b{generation}:1")];
+        let engines = names.map(|name| EngineSpec { name, data_parallel_size: 1 });
+        router.configure(settings(), &engines);
+    }
+    assert!(router.configured().iter().all(|index| *index < 4), "{:?}", router.configured());
+    let snapshot = router.snapshot(Time(1000));
+    assert_eq!((snapshot.decisions.sum(), snapshot.replicas.len()), (1000, 2), "and loses no count");
+}

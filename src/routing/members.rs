@@ -2,7 +2,7 @@
 
 use super::load::in_flight;
 use super::replica::{Engine, Replica};
-use super::{DecisionCounts, EngineSpec, Reading, Router, Settings, State, Time};
+use super::{EngineSpec, Reading, Router, Settings, State, Time};
 
 impl Router {
     /// Replaces the settings and the engines. An engine that stays keeps its counters, conversations and health; one
@@ -76,7 +76,7 @@ impl Router {
         }
         for spec in specs {
             let known = self.engines.iter().position(|engine| engine.spec == *spec);
-            let index = known.unwrap_or_else(|| self.add_engine(spec));
+            let index = known.or_else(|| self.reuse_engine(spec, specs)).unwrap_or_else(|| self.add_engine(spec));
             if self.engines[index].state == State::Draining {
                 self.engines[index].state = State::Up;
             }
@@ -89,27 +89,32 @@ impl Router {
         self.candidates = self.usable(&[]).flat_map(Engine::ids).collect();
     }
 
+    /// Gives the place of an engine that is gone for good to another, so that a fleet that changes for ever does not grow
+    /// for ever. What was decided there stays in the totals.
+    fn reuse_engine(&mut self, spec: &EngineSpec, specs: &[EngineSpec]) -> Option<usize> {
+        let gone = |engine: &Engine| {
+            engine.state == State::Draining
+                && engine.spec.data_parallel_size == spec.data_parallel_size
+                && !specs.contains(&engine.spec)
+                && in_flight(engine, &self.replicas) == 0
+        };
+        let index = self.engines.iter().position(gone)?;
+        for id in self.engines[index].ids() {
+            let replica = &mut self.replicas[id.index()];
+            self.unranked.add(&replica.decisions);
+            *replica = Replica::new(index, replica.rank);
+        }
+        let replicas = self.engines[index].replicas.clone();
+        self.engines[index] = Engine::new(spec, replicas);
+        Some(index)
+    }
+
     fn add_engine(&mut self, spec: &EngineSpec) -> usize {
         let first = self.replicas.len() as u32;
         let engine = self.engines.len();
         let ranks = spec.data_parallel_size.max(1);
-        self.replicas.extend((0..ranks).map(|rank| Replica {
-            engine,
-            rank,
-            in_flight: 0,
-            kv_usage: None,
-            read_at: Time::default(),
-            reading: None,
-            decisions: DecisionCounts::default(),
-            restarts: 0,
-        }));
-        self.engines.push(Engine {
-            spec: spec.clone(),
-            state: State::Up,
-            replicas: first..first + ranks,
-            unranked_in_flight: 0,
-            in_flight_at_reading: 0,
-        });
+        self.replicas.extend((0..ranks).map(|rank| Replica::new(engine, rank)));
+        self.engines.push(Engine::new(spec, first..first + ranks));
         engine
     }
 }

@@ -110,9 +110,29 @@ pub(super) struct Engine {
 }
 
 impl Engine {
+    pub fn new(spec: &EngineSpec, replicas: Range<u32>) -> Engine {
+        Engine { spec: spec.clone(), state: State::Up, replicas, unranked_in_flight: 0, in_flight_at_reading: 0 }
+    }
+
     /// Its replicas in the order of ranks.
     pub fn ids(&self) -> impl Iterator<Item = ReplicaId> + use<> {
         self.replicas.clone().map(ReplicaId)
+    }
+}
+
+impl Replica {
+    /// One of which nothing is known yet.
+    pub fn new(engine: usize, rank: u32) -> Replica {
+        Replica {
+            engine,
+            rank,
+            in_flight: 0,
+            kv_usage: None,
+            read_at: Time::default(),
+            reading: None,
+            decisions: DecisionCounts::default(),
+            restarts: 0,
+        }
     }
 }
 

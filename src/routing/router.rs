@@ -68,7 +68,7 @@ pub enum Retry {
 /// [`Router::finish`]. `bench/` drives this in virtual time; the proxy calls it under a lock.
 pub struct Router {
     pub(super) settings: Settings,
-    /// Every engine there ever was, so that an index stays valid while a request is in flight.
+    /// The engines configured and those that still have something in flight: an index stays valid while a request is.
     pub(super) engines: Vec<Engine>,
     /// The engines configured now, in the order in which ties are resolved.
     pub(super) order: Vec<usize>,
@@ -77,7 +77,7 @@ pub struct Router {
     pub(super) candidates: Vec<ReplicaId>,
     pub(super) replicas: Vec<Replica>,
     pub(super) conversations: Conversations,
-    /// Requests whose rank the engine chose itself, by decision.
+    /// Requests by decision that are counted on no replica: those whose rank the engine chose, and those on engines gone.
     pub(super) unranked: DecisionCounts,
     pub(super) failed_over: u64,
 }

@@ -7,7 +7,7 @@ APT_NEEDS := $(strip $(if $(shell command -v cmake),,cmake) $(if $(shell command
 
 help:
 	@echo 'make setup      install what is missing to build (cmake and a C compiler, through apt)'
-	@echo 'make build      build the balancer, optimised: target/release/homing'
+	@echo 'make build      build the balancer, optimised, and its bench: target/release/homing, homing-bench'
 	@echo 'make run        serve conf/homing.yaml'
 	@echo 'make demo       four simulated replicas, the balancer, a few conversations; runs until Ctrl-C'
 	@echo 'make test       all tests that need nothing but this machine'
@@ -24,7 +24,7 @@ endif
 	@command -v cargo > /dev/null || { echo 'Rust is missing: install it with rustup, then run this again.'; exit 1; }
 
 build: setup
-	cargo build --release --locked
+	cargo build --release --locked --workspace
 
 run: build
 	target/release/homing serve --config conf/homing.yaml

@@ -193,14 +193,15 @@ impl BackgroundService for Shutdown {
             return;
         }
         let grace = self.live.load().server.grace;
-        info!("shutting down: {} requests in flight, at most {grace:?}", self.activity.requests());
+        info!("shutting down: requests in flight {}, which have at most {grace:?}", self.activity.requests());
         let why = tokio::select! {
             () = self.activity.idle() => None,
             () = tokio::time::sleep(grace) => Some("the grace period is over"),
             () = another_signal() => Some("told a second time"),
         };
-        if let Some(why) = why {
-            warn!("{why}: {} requests are cut off", self.activity.requests());
+        match why {
+            Some(why) => warn!("{why}: requests cut off {}", self.activity.requests()),
+            None => info!("stopped: nothing was cut off"),
         }
         self.access_log.flush();
         std::process::exit(0);

@@ -22,20 +22,20 @@ pub struct Balancer {
 }
 
 impl Balancer {
-    /// Starts `binary` on free ports before `replicas`, whose one model goes by any name, to read their metrics every
-    /// `scrape`. Its configuration stands in `folder`.
+    /// Starts `binary` on free ports before `replicas`, which serve `model`, to read their metrics every `scrape`. Its configuration stands in `folder`.
     ///
     /// # Errors
     /// When it cannot be started or does not say in time where it listens.
     pub async fn start(
         binary: &Path,
         folder: &Path,
+        model: &str,
         max_num_seqs: u32,
         scrape: Duration,
         replicas: &[SocketAddr],
     ) -> io::Result<Self> {
         let file = folder.join("homing.yaml");
-        std::fs::write(&file, configuration(max_num_seqs, scrape, replicas))?;
+        std::fs::write(&file, configuration(model, max_num_seqs, scrape, replicas))?;
         let mut process = Command::new(binary)
             .args(["serve".as_ref(), "--config".as_ref(), file.as_os_str()])
             .stdin(Stdio::null())
@@ -67,12 +67,12 @@ impl Balancer {
     }
 }
 
-fn configuration(max_num_seqs: u32, scrape: Duration, replicas: &[SocketAddr]) -> String {
+fn configuration(model: &str, max_num_seqs: u32, scrape: Duration, replicas: &[SocketAddr]) -> String {
     let urls: String = replicas.iter().map(|address| format!("      - url: http://{address}\n")).collect();
     let scrape_ms = scrape.as_millis();
     format!(
         "listen:\n  - address: 127.0.0.1:0\nadmin:\n  address: 127.0.0.1:0\nserver:\n  access_log: off\nscrape:\n  \
-         interval: {scrape_ms} ms\nmodels:\n  - max_num_seqs: {max_num_seqs}\n    replicas:\n{urls}"
+         interval: {scrape_ms} ms\nmodels:\n  - name: {model}\n    max_num_seqs: {max_num_seqs}\n    replicas:\n{urls}"
     )
 }
 

@@ -69,7 +69,7 @@ impl Scraper {
         if model.router.lock().set_up(index, up) {
             match outcome {
                 Ok(()) => info!("replica {} answers again: in use", engine.name),
-                Err(error) => warn!("replica {} is out: {error}", engine.name),
+                Err(error) => warn!("replica {} is out: {:?}", engine.name, error.etype()),
             }
         }
     }

@@ -62,7 +62,9 @@ impl UsageTap {
     pub fn usage(&self) -> Option<Usage> {
         match self {
             UsageTap::Streamed(reader) => {
-                METRICS.limits_hit.with_label_values(&["answer_line"]).inc_by(reader.skipped_lines());
+                if reader.skipped_lines() > 0 {
+                    METRICS.limits_hit.with_label_values(&["answer_line"]).inc_by(reader.skipped_lines());
+                }
                 reader.usage()
             }
             UsageTap::Whole(kept) => usage::whole(kept),

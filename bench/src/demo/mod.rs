@@ -31,7 +31,7 @@ pub async fn run(homing: &Path) -> io::Result<()> {
     let fleet = Fleet::start(FleetConfig { speed: SPEED, ..FleetConfig::new(profile, REPLICAS) }).await?;
     let replicas = fleet.replicas().to_vec();
     let folder = tempfile::tempdir()?;
-    let mut balancer = Balancer::start(homing, folder.path(), max_num_seqs, SCRAPE, &replicas).await?;
+    let mut balancer = Balancer::start(homing, folder.path(), &model, max_num_seqs, SCRAPE, &replicas).await?;
     println!("{REPLICAS} simulated replicas (RTX A4000, Qwen3-4B, {SPEED} times as fast):");
     replicas.iter().enumerate().for_each(|(index, address)| println!("  {}  http://{address}", index + 1));
     println!("\n{CONVERSATIONS} conversations of {TURNS} turns, all at once:\n");

@@ -50,19 +50,18 @@ impl LiveCells {
         let fleet = Fleet::start(config).await.map_err(|error| format!("the fleet did not start: {error}"))?;
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         let scrape = Duration::from_secs_f64(SCRAPE_EVERY_S / self.speed);
+        let model = plan.profile.model.name.clone();
         let max_num_seqs = plan.profile.engine.max_num_seqs;
         // vLLM's own balancer is asked directly.
         let balancer = match data_parallel {
             true => None,
-            false => Some(Balancer::start(&self.homing, folder.path(), max_num_seqs, scrape, fleet.replicas()).await),
+            false => {
+                Some(Balancer::start(&self.homing, folder.path(), &model, max_num_seqs, scrape, fleet.replicas()).await)
+            }
         };
         let balancer = balancer.transpose().map_err(|error| format!("the balancer did not start: {error}"))?;
         let address = balancer.as_ref().map_or(fleet.replicas()[0], |balancer| balancer.address);
-        let target = Target {
-            url: format!("http://{address}"),
-            model: plan.profile.model.name.clone(),
-            dialect: Dialect::Messages,
-        };
+        let target = Target { url: format!("http://{address}"), model, dialect: Dialect::Messages };
         let pace = Pace { speed: self.speed, network_s: TO_ENGINE_S + 2.0 * TO_BALANCER_S };
         Driver::new(target, pace, Sessions::new(plan.load.clone(), tier, seed)).run(plan.span).await
     }

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use homing::routing::{Ask, Decision, EngineSpec, Key, Pin, Reading, Retry, Router, Settings, Target, Time};
+use homing::routing::{
+    Admission, Ask, Decision, EngineSpec, Key, Pin, Reading, Retry, Router, Settings, Time, Turn, Verdict,
+};
 use proptest::prelude::*;
 
 const CONVERSATIONS_MAX: usize = 20;
@@ -48,6 +50,7 @@ fn settings(affinity: bool) -> Settings {
         spill_threshold: 2,
         idle_forget: Duration::from_secs(600),
         conversations_max: CONVERSATIONS_MAX,
+        admission: Admission::off(),
     }
 }
 
@@ -59,11 +62,18 @@ fn engines(first: usize, count: usize) -> Vec<EngineSpec> {
         .collect()
 }
 
+fn go(verdict: Option<Verdict>) -> Turn {
+    match verdict {
+        Some(Verdict::Go(turn)) => turn,
+        other => panic!("there is always an engine, and nothing waits: {other:?}"),
+    }
+}
+
 /// A router, and what a client of it knows.
 struct World {
     router: Router,
     now: Time,
-    in_flight: Vec<(Ask, Vec<usize>, Target)>,
+    in_flight: Vec<(Ask, Vec<usize>, Turn)>,
     routed: u64,
 }
 
@@ -75,26 +85,25 @@ impl World {
     fn happen(&mut self, event: &Event) {
         match *event {
             Event::Turn { key, pin } => {
-                let ask = Ask { key: key.map(Key::new), pin };
-                let route = self.router.route(&ask, self.now).expect("there is always an engine");
+                let ask = Ask { pin, ..Ask::of(key.map(Key::new)) };
+                let route = go(self.router.route(&ask, self.now));
                 let invalid_or_off = route.decision == Decision::Unrouted;
                 assert!(invalid_or_off || route.target.replica.is_some(), "what is routed has a replica");
-                self.in_flight.push((ask, vec![route.target.engine], route.target));
+                self.in_flight.push((ask, vec![route.target.engine], route));
                 self.routed += 1;
             }
             Event::Finish { which } if !self.in_flight.is_empty() => {
-                let (_, _, target) = self.in_flight.swap_remove(which % self.in_flight.len());
-                self.router.finish(&target);
+                let (_, _, turn) = self.in_flight.swap_remove(which % self.in_flight.len());
+                self.router.finish(&turn, None, self.now);
             }
             Event::FailOver { which, reached } if !self.in_flight.is_empty() => {
                 let index = which % self.in_flight.len();
-                let (ask, tried, target) = &mut self.in_flight[index];
+                let (ask, tried, turn) = &mut self.in_flight[index];
                 let why = if reached { Retry::Refused } else { Retry::Unreachable };
-                if let Some(next) = self.router.retry(ask, tried, why, self.now) {
-                    assert!(!tried.contains(&next.engine), "no engine is tried twice");
-                    self.router.finish(target);
-                    tried.push(next.engine);
-                    *target = next;
+                if let Some(next) = self.router.retry(ask, turn, tried, why, self.now) {
+                    assert!(!tried.contains(&next.target.engine), "no engine is tried twice");
+                    tried.push(next.target.engine);
+                    *turn = next;
                 }
             }
             Event::Read { engine, prompt_tokens, kv } => {
@@ -124,8 +133,8 @@ impl World {
         assert_eq!(held, snapshot.conversations, "every conversation has one home");
         assert!(snapshot.replicas.iter().all(|replica| replica.live <= replica.conversations));
         let mut expected: HashMap<String, u32> = HashMap::new();
-        for (_, _, target) in self.in_flight.iter().filter(|(_, _, target)| target.replica.is_some()) {
-            *expected.entry(self.router.replica_name(target)).or_default() += 1;
+        for (_, _, turn) in self.in_flight.iter().filter(|(_, _, turn)| turn.target.replica.is_some()) {
+            *expected.entry(self.router.replica_name(&turn.target)).or_default() += 1;
         }
         for replica in &snapshot.replicas {
             assert_eq!(replica.in_flight, expected.remove(&replica.name).unwrap_or(0), "{}", replica.name);
@@ -156,7 +165,7 @@ proptest! {
             (0..replicas).map(|index| EngineSpec { name: format!("e{index}"), data_parallel_size: 1 }).collect();
         let mut router = Router::new(Settings { conversations_max: 1000, ..settings(true) }, &specs);
         for key in 0..count {
-            router.route(&Ask { key: Some(Key::new(key)), pin: Pin::None }, Time(0));
+            router.route(&Ask::of(Some(Key::new(key))), Time(0));
         }
         let in_flight: Vec<u32> = router.snapshot(Time(0)).replicas.iter().map(|r| r.in_flight).collect();
         let (most, fewest) = (in_flight.iter().max(), in_flight.iter().min());
@@ -168,12 +177,12 @@ proptest! {
         let mut router = Router::new(Settings { spill_threshold: 1, conversations_max: 30, ..settings(true) }, &engines(0, 3));
         let mut homes: HashMap<u128, String> = HashMap::new();
         for (second, key) in turns.into_iter().enumerate() {
-            let ask = Ask { key: Some(Key::new(key)), pin: Pin::None };
-            let route = router.route(&ask, Time(second as u64 * 1000)).expect("there is an engine");
+            let ask = Ask::of(Some(Key::new(key)));
+            let route = go(router.route(&ask, Time(second as u64 * 1000)));
             let replica = router.replica_name(&route.target);
             let first = homes.entry(key).or_insert_with(|| replica.clone());
             prop_assert_eq!(first, &replica);
-            router.finish(&route.target);
+            router.finish(&route, None, Time(0));
         }
     }
 }

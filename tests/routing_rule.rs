@@ -2,12 +2,20 @@
 
 use std::time::Duration;
 
-use homing::routing::{Ask, Decision, EngineSpec, Key, Pin, Reading, Retry, Route, Router, Settings, Time};
+use homing::routing::{
+    Admission, Ask, Decision, EngineSpec, Key, Pin, Reading, Retry, Router, Settings, Time, Turn, Verdict,
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn settings() -> Settings {
-    Settings { affinity: true, spill_threshold: 8, idle_forget: 30 * MINUTE, conversations_max: 8192 }
+    Settings {
+        affinity: true,
+        spill_threshold: 8,
+        idle_forget: 30 * MINUTE,
+        conversations_max: 8192,
+        admission: Admission::off(),
+    }
 }
 
 fn engines(count: usize) -> Vec<EngineSpec> {
@@ -19,11 +27,11 @@ fn router(count: usize) -> Router {
 }
 
 fn turn(key: u128) -> Ask {
-    Ask { key: Some(Key::new(key)), pin: Pin::None }
+    Ask::of(Some(Key::new(key)))
 }
 
 fn pinned(key: u128, rank: u32) -> Ask {
-    Ask { key: Some(Key::new(key)), pin: Pin::Rank(rank) }
+    Ask { pin: Pin::Rank(rank), ..Ask::of(Some(Key::new(key))) }
 }
 
 fn reading(running: u64, waiting: u64, kv_cache_usage: f64) -> Reading {
@@ -35,11 +43,14 @@ fn reading(running: u64, waiting: u64, kv_cache_usage: f64) -> Reading {
     }
 }
 
-fn send(router: &mut Router, ask: Ask, now: Time) -> Route {
-    router.route(&ask, now).expect("an engine is configured")
+fn send(router: &mut Router, ask: Ask, now: Time) -> Turn {
+    match router.route(&ask, now) {
+        Some(Verdict::Go(turn)) => turn,
+        other => panic!("an engine is configured and nothing waits: {other:?}"),
+    }
 }
 
-fn name(router: &Router, route: &Route) -> String {
+fn name(router: &Router, route: &Turn) -> String {
     router.replica_name(&route.target)
 }
 
@@ -57,7 +68,7 @@ fn a_burst_of_new_conversations_spreads_evenly() {
 fn later_turns_go_home_whatever_the_load() {
     let mut router = router(3);
     let first = send(&mut router, turn(1), Time(0));
-    router.finish(&first.target);
+    router.finish(&first, None, Time(0));
     router.read(0, &[reading(20, 20, 1.0)], Time(1));
     let second = send(&mut router, turn(1), Time(2));
     assert_eq!((second.target, second.decision), (first.target, Decision::Sticky));
@@ -73,7 +84,7 @@ fn a_request_spills_at_the_threshold_to_the_fewest_in_flight_and_the_home_stays(
 
     let spilled = send(&mut router, turn(1), Time(0));
     assert_eq!((spilled.decision, name(&router, &spilled).as_str()), (Decision::Spilled, "engine-2:8000"));
-    router.finish(&home.target);
+    router.finish(&home, None, Time(0));
     let back = send(&mut router, turn(1), Time(0));
     assert_eq!((back.decision, back.target), (Decision::Sticky, home.target));
 }
@@ -108,9 +119,9 @@ fn kv_use_weighs_as_eight_requests_if_every_reading_is_fresh() {
 fn ties_go_to_the_fewest_live_conversations_then_to_the_first() {
     let mut router = router(3);
     let first = send(&mut router, turn(1), Time(0));
-    router.finish(&first.target);
+    router.finish(&first, None, Time(0));
     // Engine 0 has a live conversation, engine 1 a request in flight without one: the loads are the same.
-    send(&mut router, Ask { key: None, pin: Pin::None }, Time(0));
+    send(&mut router, Ask::of(None), Time(0));
     router.set_up(2, false);
     let placed = send(&mut router, turn(2), Time(0));
     assert_eq!(name(&router, &placed), "engine-1:8000");
@@ -120,7 +131,7 @@ fn ties_go_to_the_fewest_live_conversations_then_to_the_first() {
 fn a_conversation_is_live_for_five_minutes_and_forgotten_after_idle_forget() {
     let mut router = router(2);
     let first = send(&mut router, turn(1), Time(0));
-    router.finish(&first.target);
+    router.finish(&first, None, Time(0));
     let live_and_held = |router: &mut Router, seconds: u64| {
         let replica = &router.snapshot(Time(seconds * 1000)).replicas[0];
         (replica.live, replica.conversations)
@@ -135,7 +146,7 @@ fn a_conversation_is_live_for_five_minutes_and_forgotten_after_idle_forget() {
 #[test]
 fn without_a_key_a_request_is_balanced_by_load() {
     let mut router = router(2);
-    let keyless = Ask { key: None, pin: Pin::None };
+    let keyless = Ask::of(None);
     let names: Vec<String> = (0..2)
         .map(|_| {
             let route = send(&mut router, keyless, Time(0));
@@ -158,7 +169,7 @@ fn a_restart_forgets_the_conversations_of_that_engine_only() {
         router.read(0, &[before], Time(0));
         for key in [1, 2] {
             let route = send(&mut router, turn(key), Time(0));
-            router.finish(&route.target);
+            router.finish(&route, None, Time(0));
         }
         assert!(!router.read(0, &[before], Time(1)), "the same reading again is no restart");
         assert!(router.read(0, &[after], Time(2)), "{why}");
@@ -177,7 +188,7 @@ fn an_engine_that_is_out_gets_nothing_unless_all_are() {
     assert!(router.set_up(1, false));
     let still = send(&mut router, turn(1), Time(2));
     assert_eq!((still.decision, still.target), (Decision::Sticky, moved.target), "with none left, all are tried");
-    router.finish(&first.target);
+    router.finish(&first, None, Time(0));
 }
 
 #[test]
@@ -185,9 +196,8 @@ fn a_failed_try_moves_the_home_only_if_it_cannot_be_reached() {
     for (why, decision_after) in [(Retry::Unreachable, "engine-1:8000"), (Retry::Refused, "engine-0:8000")] {
         let mut router = router(3);
         let first = send(&mut router, turn(1), Time(0));
-        let second = router.retry(&turn(1), &[0], why, Time(0)).expect("two engines are left");
-        router.finish(&first.target);
-        router.finish(&second);
+        let second = router.retry(&turn(1), &first, &[0], why, Time(0)).expect("two engines are left");
+        router.finish(&second, None, Time(0));
         let later = send(&mut router, turn(1), Time(1));
         assert_eq!((later.decision, name(&router, &later).as_str()), (Decision::Sticky, decision_after), "{why:?}");
         let snapshot = router.snapshot(Time(1));
@@ -198,9 +208,9 @@ fn a_failed_try_moves_the_home_only_if_it_cannot_be_reached() {
 #[test]
 fn no_engine_is_tried_twice() {
     let mut router = router(2);
-    send(&mut router, turn(1), Time(0));
-    assert!(router.retry(&turn(1), &[0], Retry::Refused, Time(0)).is_some());
-    assert!(router.retry(&turn(1), &[0, 1], Retry::Refused, Time(0)).is_none());
+    let first = send(&mut router, turn(1), Time(0));
+    let second = router.retry(&turn(1), &first, &[0], Retry::Refused, Time(0)).expect("another engine is left");
+    assert!(router.retry(&turn(1), &second, &[0, 1], Retry::Refused, Time(0)).is_none());
 }
 
 #[test]
@@ -232,7 +242,7 @@ fn ranks_are_named_to_the_engine_only_where_the_balancer_chooses_them() {
     let unrouted = send(&mut off, turn(1), Time(0));
     assert_eq!((unrouted.decision, unrouted.target.rank), (Decision::Unrouted, None));
     assert_eq!(off.snapshot(Time(0)).in_flight, 1, "it is in flight on the engine, on a rank that only that knows");
-    off.finish(&unrouted.target);
+    off.finish(&unrouted, None, Time(0));
     assert_eq!(off.snapshot(Time(0)).in_flight, 0);
     assert_eq!(send(&mut router(1), turn(1), Time(0)).target.rank, None, "an engine without ranks is named none");
 }
@@ -286,7 +296,7 @@ fn a_reload_keeps_what_stays_and_lets_the_rest_end() {
     };
     let ending = ("engine-1:8000".to_owned(), "draining", 1);
     assert_eq!(states(&mut router).last(), Some(&ending), "what it has in flight ends there");
-    router.finish(&goes.target);
+    router.finish(&goes, None, Time(0));
     assert_eq!(states(&mut router).len(), 2);
     assert_eq!(router.snapshot(Time(1)).decisions.sum(), 4, "totals lose nothing");
     router.configure(settings(), &engines(2));
@@ -312,8 +322,8 @@ fn a_rank_that_no_engine_has_is_tried_elsewhere_too() {
     let mut router = router(2);
     let first = send(&mut router, pinned(1, 7), Time(0));
     assert_eq!(first.decision, Decision::Unrouted);
-    let next = router.retry(&pinned(1, 7), &[first.target.engine], Retry::Refused, Time(0));
-    assert_eq!(next.map(|target| target.engine), Some(1));
+    let next = router.retry(&pinned(1, 7), &first, &[first.target.engine], Retry::Refused, Time(0));
+    assert_eq!(next.map(|turn| turn.target.engine), Some(1));
 }
 
 #[test]
@@ -342,7 +352,7 @@ fn a_fleet_that_changes_for_ever_does_not_grow_for_ever() {
     let mut router = router(2);
     for generation in 0..1000u64 {
         let route = send(&mut router, turn(generation.into()), Time(generation));
-        router.finish(&route.target);
+        router.finish(&route, None, Time(0));
         let names = [format!("a{generation}:1"), format!("b{generation}:1")];
         let engines = names.map(|name| EngineSpec { name, data_parallel_size: 1 });
         router.configure(settings(), &engines);

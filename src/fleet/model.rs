@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 
 use super::Engine;
 use crate::config;
-use crate::routing::{EngineSpec, Router, Settings, Target, auto_spill_threshold};
+use crate::routing::{Admission, EngineSpec, Router, Settings, Target, auto_spill_threshold};
 
 /// What a nameless model is called in metrics, logs and JSON: every model name goes there.
 pub const ANY_MODEL: &str = "*";
@@ -137,6 +137,7 @@ fn routing_settings(settings: &config::Model) -> Settings {
         spill_threshold,
         idle_forget: settings.idle_forget,
         conversations_max: settings.conversations_max,
+        admission: Admission::off(),
     }
 }
 

@@ -119,6 +119,7 @@ fn readings(metrics: &EngineMetrics) -> Vec<Reading> {
             prefix_hits: said.prefix_hits,
             prompt_tokens: said.prompt_tokens,
             generation_tokens: said.generation_tokens,
+            capacity_tokens: said.capacity_tokens,
             process_start_s: metrics.process_start_s,
         }
     };

@@ -103,7 +103,7 @@ impl Proxy {
             InHeaders::Absent => None,
         };
         let key: Option<Key> = session.map(|session| self.keys.key(&session, Caller::of(headers)));
-        let ask = Ask { key, pin: pin(headers) };
+        let ask = Ask { key, pin: pin(headers), caller: 0, bytes: body.len() as u64 };
         let in_flight = match endpoint.counted() {
             true => InFlight::route(model, ask),
             false => InFlight::follow(model, ask),

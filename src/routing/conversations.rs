@@ -22,6 +22,10 @@ pub struct Conversations {
 struct Conversation {
     home: ReplicaId,
     last_used: Time,
+    /// Since when nothing of it is in flight, as far as a turn of it has ended.
+    idle_since: Option<Time>,
+    /// Tokens of it after its last turn; 0 where no engine has said.
+    size: u64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -54,7 +58,25 @@ impl Conversations {
 
     /// The home of a conversation, if it has one. Not a use of it.
     pub fn home(&self, key: &Key) -> Option<ReplicaId> {
-        self.live.peek(key).or_else(|| self.idle.peek(key)).map(|conversation| conversation.home)
+        self.get(key).map(|conversation| conversation.home)
+    }
+
+    /// Tokens of a conversation after its last turn, where an engine has said.
+    pub fn size(&self, key: &Key) -> Option<u64> {
+        self.get(key).map(|conversation| conversation.size).filter(|size| *size > 0)
+    }
+
+    /// Since when nothing of a conversation is in flight.
+    pub fn idle_since(&self, key: &Key) -> Option<Time> {
+        self.get(key)?.idle_since
+    }
+
+    /// Notes the end of a turn, after which the conversation has `size` tokens, where the engine says so.
+    pub fn ended(&mut self, key: &Key, size: Option<u64>, now: Time) {
+        if let Some(conversation) = self.live.peek_mut(key).or_else(|| self.idle.peek_mut(key)) {
+            conversation.idle_since = Some(now);
+            conversation.size = size.unwrap_or(conversation.size);
+        }
     }
 
     /// Conversations at home on `replica` that were used within [`LIVE`], as of the last [`Conversations::expire`].
@@ -70,11 +92,12 @@ impl Conversations {
     /// Notes a turn of the conversation at `home`, which becomes its home if it was another. Pushes the longest unused
     /// conversations out until at most `limit` remain.
     pub fn put(&mut self, key: Key, home: ReplicaId, now: Time, limit: usize) {
-        self.remove(&key);
+        let known = self.remove(&key);
         while self.len() >= limit.max(1) {
             self.evict();
         }
-        self.live.put(key, Conversation { home, last_used: now });
+        let (idle_since, size) = known.map_or((None, 0), |known| (known.idle_since, known.size));
+        self.live.put(key, Conversation { home, last_used: now, idle_since, size });
         let counts = self.counts_mut(home);
         counts.live += 1;
         counts.all += 1;
@@ -94,8 +117,8 @@ impl Conversations {
         }
     }
 
-    /// Forgets every conversation at home on `replica`; returns how many there were.
-    pub fn forget_home(&mut self, replica: ReplicaId) -> usize {
+    /// Forgets every conversation at home on `replica`; returns them.
+    pub fn forget_home(&mut self, replica: ReplicaId) -> Vec<Key> {
         let homed: Vec<Key> = self
             .live
             .iter()
@@ -106,17 +129,22 @@ impl Conversations {
         for key in &homed {
             self.remove(key);
         }
-        homed.len()
+        homed
     }
 
-    fn remove(&mut self, key: &Key) {
-        if let Some(conversation) = self.live.pop(key) {
-            let counts = self.counts_mut(conversation.home);
-            counts.live -= 1;
-            counts.all -= 1;
-        } else if let Some(conversation) = self.idle.pop(key) {
-            self.counts_mut(conversation.home).all -= 1;
-        }
+    fn get(&self, key: &Key) -> Option<&Conversation> {
+        self.live.peek(key).or_else(|| self.idle.peek(key))
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<Conversation> {
+        let (conversation, was_live) = match self.live.pop(key) {
+            Some(conversation) => (conversation, true),
+            None => (self.idle.pop(key)?, false),
+        };
+        let counts = self.counts_mut(conversation.home);
+        counts.live -= u32::from(was_live);
+        counts.all -= 1;
+        Some(conversation)
     }
 
     fn evict(&mut self) {

@@ -1,5 +1,6 @@
 //! The engines that a router knows: which there are, what they say of themselves, whether they are in use.
 
+use super::cache::CacheOutcome;
 use super::load::in_flight;
 use super::replica::{Engine, Replica};
 use super::{EngineSpec, Reading, Router, Settings, State, Time};
@@ -22,12 +23,13 @@ impl Router {
             replica.kv_usage = reading.kv_cache_usage.filter(|usage| usage.is_finite());
             replica.read_at = now;
             replica.reading = Some(Box::new(*reading));
+            self.caches.read(id, reading.capacity_tokens);
         }
         self.engines[engine].in_flight_at_reading = in_flight(&self.engines[engine], &self.replicas);
         if restarted {
             for id in self.engines[engine].ids() {
                 self.replicas[id.index()].restarts += 1;
-                self.conversations.forget_home(id);
+                self.lose_home(id, CacheOutcome::ReplicaRestarted);
             }
         }
         restarted
@@ -70,7 +72,7 @@ impl Router {
             if !specs.contains(&self.engines[index].spec) {
                 self.engines[index].state = State::Draining;
                 for replica in self.engines[index].ids() {
-                    self.conversations.forget_home(replica);
+                    self.lose_home(replica, CacheOutcome::Moved);
                 }
             }
         }
@@ -103,6 +105,7 @@ impl Router {
             let replica = &mut self.replicas[id.index()];
             self.unranked.add(&replica.decisions);
             *replica = Replica::new(index, replica.rank);
+            self.caches.forget(id);
         }
         let replicas = self.engines[index].replicas.clone();
         self.engines[index] = Engine::new(spec, replicas);
@@ -114,6 +117,7 @@ impl Router {
         let engine = self.engines.len();
         let ranks = spec.data_parallel_size.max(1);
         self.replicas.extend((0..ranks).map(|rank| Replica::new(engine, rank)));
+        self.caches.resize(self.replicas.len());
         self.engines.push(Engine::new(spec, first..first + ranks));
         engine
     }

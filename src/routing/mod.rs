@@ -3,21 +3,31 @@
 //! Nothing in here knows a socket, a clock, Pingora or async. Time is an argument, so that the experiment in
 //! `bench/` drives the very same code in virtual time. The entry is [`Router`], one for each model.
 
+mod admission;
+mod cache;
 mod conversations;
 mod decision;
 mod key;
 mod load;
 mod members;
+mod recent;
 mod replica;
 mod router;
+mod rule;
+mod settings;
 mod snapshot;
 mod time;
+mod turn;
 
+pub use admission::{AdmissionCounts, Ticket, Woken};
+pub use cache::{Advice, CacheCounts, CacheOutcome, CapacitySource};
 pub use conversations::{Conversations, LIVE};
 pub use decision::{Decision, DecisionCounts};
 pub use key::Key;
 pub use load::{KV_WEIGHT, READING_MAX_AGE};
 pub use replica::{EngineSpec, Reading, ReplicaId, State, Target};
-pub use router::{Ask, MAX_NUM_SEQS_ASSUMED, Pin, Retry, Route, Router, Settings, auto_spill_threshold};
+pub use router::Router;
+pub use settings::{Admission, AdmissionMode, MAX_NUM_SEQS_ASSUMED, Overdue, Settings, auto_spill_threshold};
 pub use snapshot::{ReplicaSnapshot, Snapshot};
 pub use time::Time;
+pub use turn::{Ask, Pin, Refusal, RefusedWhy, Retry, Tokens, Turn, Verdict};

@@ -73,6 +73,8 @@ pub struct Reading {
     pub prompt_tokens: Option<u64>,
     /// Tokens generated since the engine started.
     pub generation_tokens: Option<u64>,
+    /// Tokens that the KV cache can keep.
+    pub capacity_tokens: Option<u64>,
     /// When the engine's process started, in seconds since 1970.
     pub process_start_s: Option<f64>,
 }

@@ -1,7 +1,9 @@
 use std::time::Duration;
 
 use super::load::{all_read, kv_usage, score};
-use super::{DecisionCounts, Reading, Router, Settings, State, Time};
+use super::{
+    AdmissionCounts, Advice, CacheCounts, CapacitySource, DecisionCounts, Reading, Router, Settings, State, Time,
+};
 
 /// A model's routing at one moment, for metrics, JSON and pages.
 #[derive(Clone, Debug)]
@@ -16,6 +18,16 @@ pub struct Snapshot {
     pub conversations: u64,
     /// Conversations pushed out of the table by its limit.
     pub conversations_evicted: u64,
+    /// Requests that wait for room.
+    pub parked: u64,
+    /// How long the first of them has waited.
+    pub longest_wait: Duration,
+    pub admission: AdmissionCounts,
+    /// How long an idle conversation keeps its place.
+    pub linger: Duration,
+    pub caches: CacheCounts,
+    /// What is likely wrong where turns go home and yet find nothing.
+    pub advice: Option<Advice>,
     /// In the order of the configuration; those no longer configured only while they have requests in flight.
     pub replicas: Vec<ReplicaSnapshot>,
 }
@@ -33,6 +45,11 @@ pub struct ReplicaSnapshot {
     pub live: u32,
     /// `in flight + 8 x KV use + live`, as a new conversation would find it.
     pub load: f64,
+    /// Tokens that the conversations with a place here take.
+    pub held_tokens: u64,
+    /// Tokens that its cache can keep, as far as that is known.
+    pub capacity_tokens: Option<u64>,
+    pub capacity_source: CapacitySource,
     pub reading: Option<(Reading, Duration)>,
     /// Restarts of the engine seen.
     pub restarts: u64,
@@ -61,6 +78,12 @@ impl Router {
             failed_over: self.failed_over,
             conversations: self.conversations.len() as u64,
             conversations_evicted: self.conversations.evicted(),
+            parked: self.line.parked() as u64,
+            longest_wait: self.line.longest_wait(now),
+            admission: self.line.counts(),
+            linger: self.linger(),
+            caches: self.caches.counts(),
+            advice: self.caches.advice(),
             replicas: self.replica_snapshots(now),
         }
     }
@@ -79,6 +102,8 @@ impl Router {
             .map(|(engine, id)| {
                 let replica = &self.replicas[id.index()];
                 let live = self.conversations.live_on(id);
+                let (capacity_tokens, capacity_source) =
+                    self.caches.capacity(id, self.settings.admission.kv_cache_tokens);
                 ReplicaSnapshot {
                     name: self.replica_name(&self.target(id)),
                     state: engine.state,
@@ -87,6 +112,9 @@ impl Router {
                     conversations: self.conversations.held_on(id),
                     live,
                     load: score(replica, live, kv_usage(replica, now).filter(|_| kv_counts)),
+                    held_tokens: self.caches.held(id),
+                    capacity_tokens,
+                    capacity_source,
                     reading: replica.reading.as_deref().map(|reading| (*reading, now.since(replica.read_at))),
                     restarts: replica.restarts,
                 }

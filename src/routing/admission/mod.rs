@@ -1,0 +1,242 @@
+//! Past the knee: a new conversation waits at the balancer until some replica's cache has room for it.
+//!
+//! A replica has room for as many conversations as its cache can keep at once. Those that have their place there go on
+//! undisturbed; the others wait in line, and every turn that ends may make room for the next.
+
+mod queue;
+
+use std::time::Duration;
+
+pub use queue::Ticket;
+use queue::{Parked, Queue};
+
+use super::cache::{CacheOutcome, Standing};
+use super::router::Chosen;
+use super::settings::{AdmissionMode, Overdue};
+use super::turn::{Refusal, RefusedWhy};
+use super::{Ask, Decision, Key, ReplicaId, Router, Time, Turn, Verdict};
+
+/// What a request in flight on a replica adds to the seconds that a newcomer has to expect there.
+const IN_FLIGHT_S: f64 = 3.0;
+
+/// What an idle conversation with a place there adds: it will be back.
+const LINGERING_S: f64 = 1.5;
+
+/// The weight of the newest admission in the mean time between two.
+const NEWEST: f64 = 0.1;
+
+/// Those who wait, and what became of them.
+pub(super) struct Line {
+    queue: Queue,
+    counts: AdmissionCounts,
+    admitted: Option<Time>,
+    /// Mean seconds between two admissions.
+    pace_s: Option<f64>,
+}
+
+/// What admission has done since the start of the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AdmissionCounts {
+    /// Requests that had to wait.
+    pub parked: u64,
+    /// Of those, the ones that went on to a replica.
+    pub admitted: u64,
+    /// Of those, the ones whose client left.
+    pub left: u64,
+    /// Refused after the longest wait.
+    pub overdue: u64,
+    /// Refused at once because too many waited.
+    pub full: u64,
+    /// Sent on after the longest wait, beyond what the caches can hold.
+    pub forced: u64,
+    /// With [`AdmissionMode::Observe`], requests that would have had to wait.
+    pub would_park: u64,
+}
+
+/// A parked request whose wait is over.
+#[derive(Debug)]
+pub struct Woken {
+    pub ticket: Ticket,
+    pub verdict: Verdict,
+    pub waited: Duration,
+}
+
+impl Line {
+    pub fn new() -> Line {
+        Line { queue: Queue::new(), counts: AdmissionCounts::default(), admitted: None, pace_s: None }
+    }
+
+    pub fn parked(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub fn longest_wait(&self, now: Time) -> Duration {
+        self.queue.longest_wait(now)
+    }
+
+    pub fn counts(&self) -> AdmissionCounts {
+        self.counts
+    }
+
+    fn note_admission(&mut self, now: Time) {
+        if let Some(before) = self.admitted.replace(now) {
+            let gap_s = now.since(before).as_secs_f64();
+            self.pace_s = Some(self.pace_s.map_or(gap_s, |mean| mean + NEWEST * (gap_s - mean)));
+        }
+    }
+
+    /// When the line will have moved on by its own length, at the pace of late.
+    fn retry_after_s(&self, max_wait: Duration) -> u64 {
+        let line_s = self.pace_s.unwrap_or(1.0) * self.queue.len() as f64;
+        (line_s.ceil() as u64).clamp(1, max_wait.as_secs().max(1))
+    }
+}
+
+impl Router {
+    /// Whether new conversations wait for room.
+    pub(super) fn admits(&self) -> bool {
+        self.settings.affinity && self.settings.admission.mode == AdmissionMode::Auto
+    }
+
+    /// Whether a conversation has its place at home, or at least its cache there, so that it goes home without waiting.
+    pub(super) fn is_settled(&self, home: ReplicaId, key: &Key) -> bool {
+        match self.caches.standing(home, key) {
+            Standing::Placed | Standing::Resident => true,
+            Standing::Rotated => self.line.queue.is_empty(),
+            Standing::Gone => false,
+        }
+    }
+
+    /// Sends a conversation that has neither place nor cache to a replica with room for it, or parks it.
+    pub(super) fn admit_or_park(&mut self, ask: &Ask, key: Key, now: Time) -> Option<Verdict> {
+        if self.candidates.is_empty() {
+            return None;
+        }
+        if self.line.queue.is_empty()
+            && let Some(replica) = self.with_room(ask, &key, now)
+        {
+            return Some(Verdict::Go(self.place(ask, key, replica, now)));
+        }
+        if self.line.queue.len() >= self.settings.admission.parked_max {
+            self.line.counts.full += 1;
+            let retry_after_s = self.line.retry_after_s(self.settings.admission.max_wait);
+            return Some(Verdict::Refused(Refusal { why: RefusedWhy::Full, retry_after_s }));
+        }
+        self.line.counts.parked += 1;
+        Some(Verdict::Parked(self.line.queue.park(*ask, key, now)))
+    }
+
+    /// Whose wait is over now. To be asked whenever a turn has ended, and every 100 ms besides.
+    pub fn woken(&mut self, now: Time) -> Vec<Woken> {
+        let mut woken = Vec::new();
+        while let Some(one) = self.wake_one(now) {
+            woken.push(one);
+        }
+        woken
+    }
+
+    /// Takes a parked request out of the line whose client left. Its conversation's place in it is kept for a while.
+    pub fn leave(&mut self, ticket: Ticket, now: Time) {
+        if self.line.queue.leave(ticket, now).is_some() {
+            self.line.counts.left += 1;
+        }
+    }
+
+    fn wake_one(&mut self, now: Time) -> Option<Woken> {
+        let (ticket, parked) = self.line.queue.first()?;
+        let replica = match self.admits() {
+            true => self.with_room(&parked.ask, &parked.key, now),
+            // Admission was turned off while they waited.
+            false => self.cheapest(&parked.ask, &parked.key, |_, _| true),
+        };
+        if let Some(replica) = replica {
+            return self.let_go(ticket, replica, now);
+        }
+        let (ticket, parked) = self.line.queue.overdue(self.settings.admission.max_wait, now)?;
+        match self.settings.admission.overdue {
+            Overdue::Refuse => {
+                let Parked { since, .. } = self.line.queue.leave(ticket, now)?;
+                self.line.counts.overdue += 1;
+                let refusal = Refusal { why: RefusedWhy::Overdue, retry_after_s: 1 };
+                Some(Woken { ticket, verdict: Verdict::Refused(refusal), waited: now.since(since) })
+            }
+            Overdue::Admit => {
+                let replica = self.cheapest(&parked.ask, &parked.key, |_, _| true)?;
+                self.line.counts.forced += 1;
+                self.let_go(ticket, replica, now)
+            }
+        }
+    }
+
+    fn let_go(&mut self, ticket: Ticket, replica: ReplicaId, now: Time) -> Option<Woken> {
+        let Parked { ask, key, since, .. } = self.line.queue.admit(ticket)?;
+        self.line.counts.admitted += 1;
+        let turn = self.place(&ask, key, replica, now);
+        Some(Woken { ticket, verdict: Verdict::Go(turn), waited: now.since(since) })
+    }
+
+    /// Gives a conversation its home.
+    fn place(&mut self, ask: &Ask, key: Key, replica: ReplicaId, now: Time) -> Turn {
+        self.line.note_admission(now);
+        let why_gone = match self.conversations.home(&key) {
+            Some(_) => CacheOutcome::Evicted,
+            None => self.why_unknown(&key),
+        };
+        self.conversations.put(key, replica, now, self.settings.conversations_max);
+        self.begin(ask, Chosen { target: self.target(replica), decision: Decision::Placed }, why_gone, now)
+    }
+
+    /// The replica with room for a newcomer on which it has the least to expect; one that holds nothing takes anyone.
+    fn with_room(&mut self, ask: &Ask, key: &Key, now: Time) -> Option<ReplicaId> {
+        let linger = self.linger();
+        for id in &self.candidates {
+            self.caches.expire(*id, linger, now);
+        }
+        self.cheapest(ask, key, |id, own| self.has_room(id, own))
+    }
+
+    fn has_room(&self, id: ReplicaId, own: u64) -> bool {
+        let held = self.caches.held(id).saturating_add(own);
+        self.caches.is_free(id) || held <= self.caches.usable(id, self.settings.admission.kv_cache_tokens)
+    }
+
+    /// Counts what would have waited, were admission in force.
+    pub(super) fn observe(&mut self, ask: &Ask, key: &Key, home: Option<ReplicaId>, now: Time) {
+        let waits = self.settings.admission.mode == AdmissionMode::Observe
+            && !home.is_some_and(|home| self.is_settled(home, key))
+            && self.with_room(ask, key, now).is_none();
+        self.line.counts.would_park += u64::from(waits);
+    }
+
+    /// Of the replicas that are `fit`, the one on which a newcomer has to expect the shortest time: until its own tokens
+    /// and those queued before it are read, and for what else is there and will be back.
+    fn cheapest(&self, ask: &Ask, key: &Key, fit: impl Fn(ReplicaId, u64) -> bool) -> Option<ReplicaId> {
+        let own = self.caches.own_tokens(self.conversations.size(key), ask.bytes);
+        let cost_s = |id: ReplicaId| {
+            let in_flight = f64::from(self.replicas[id.index()].in_flight);
+            let there = IN_FLIGHT_S * in_flight + LINGERING_S * self.caches.lingering(id) as f64;
+            (self.caches.reading_s(id, own) + there) * self.caches.slowness(id)
+        };
+        self.candidates
+            .iter()
+            .copied()
+            .filter(|id| fit(*id, own))
+            .map(|id| (cost_s(id), id))
+            .min_by(|a, b| a.0.total_cmp(&b.0))
+            .map(|(_, id)| id)
+    }
+
+    /// Notes how long a conversation paused before the turn that has just come.
+    pub(super) fn note_pause(&mut self, key: &Key, now: Time) {
+        if let (Some(home), Some(since)) = (self.conversations.home(key), self.conversations.idle_since(key))
+            && !self.caches.is_running(home, key)
+        {
+            self.caches.note_pause(now.since(since));
+        }
+    }
+
+    /// How long an idle conversation keeps its place.
+    pub(super) fn linger(&self) -> Duration {
+        self.settings.admission.linger.unwrap_or_else(|| self.caches.linger())
+    }
+}

@@ -1,0 +1,130 @@
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
+
+use lru::LruCache;
+
+use crate::routing::{Ask, Key, Time};
+
+/// A parked request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
+/// A conversation whose request left the line keeps its place in it for this long.
+const PLACE_KEPT: Duration = Duration::from_secs(60);
+
+/// Places kept at most.
+const PLACES_MAX: usize = 4096;
+
+/// A place in the line: who came first stands before who came later.
+type Place = u64;
+
+/// Requests that wait for room: in the order in which their conversations came, fairly between callers.
+pub(super) struct Queue {
+    requests: BTreeMap<Ticket, Parked>,
+    lines: HashMap<u64, BTreeMap<Place, Ticket>>,
+    /// Callers with someone in line, the next one to be served first.
+    callers: VecDeque<u64>,
+    kept: LruCache<Key, (Place, Time)>,
+    next: u64,
+}
+
+/// What is kept of a parked request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parked {
+    pub ask: Ask,
+    pub key: Key,
+    pub since: Time,
+    place: Place,
+}
+
+impl Queue {
+    pub fn new() -> Queue {
+        Queue {
+            requests: BTreeMap::new(),
+            lines: HashMap::new(),
+            callers: VecDeque::new(),
+            kept: LruCache::unbounded(),
+            next: 0,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Parks a request of a conversation: at its end of the line, or at the place that was kept for it.
+    pub fn park(&mut self, ask: Ask, key: Key, now: Time) -> Ticket {
+        let number = self.next;
+        self.next += 1;
+        let place = match self.kept.pop(&key) {
+            Some((place, left)) if now.since(left) <= PLACE_KEPT => place,
+            _ => number,
+        };
+        let ticket = Ticket(number);
+        let line = self.lines.entry(ask.caller).or_default();
+        if line.is_empty() {
+            self.callers.push_back(ask.caller);
+        }
+        // Two requests of a conversation may come for one place.
+        let place = if line.contains_key(&place) { number } else { place };
+        line.insert(place, ticket);
+        self.requests.insert(ticket, Parked { ask, key, since: now, place });
+        ticket
+    }
+
+    /// Who is to be admitted next.
+    pub fn first(&self) -> Option<(Ticket, Parked)> {
+        let line = self.lines.get(self.callers.front()?)?;
+        let (_, ticket) = line.first_key_value()?;
+        Some((*ticket, *self.requests.get(ticket)?))
+    }
+
+    /// Who has waited longest, where that is at least `wait`.
+    pub fn overdue(&self, wait: Duration, now: Time) -> Option<(Ticket, Parked)> {
+        let (ticket, parked) = self.requests.first_key_value()?;
+        (now.since(parked.since) >= wait).then_some((*ticket, *parked))
+    }
+
+    /// Takes a request out of the line that goes on to a replica; it is the next caller's turn.
+    pub fn admit(&mut self, ticket: Ticket) -> Option<Parked> {
+        let parked = self.remove(ticket)?;
+        if let Some(at) = self.callers.iter().position(|caller| *caller == parked.ask.caller) {
+            self.callers.remove(at);
+            self.callers.push_back(parked.ask.caller);
+        }
+        Some(parked)
+    }
+
+    /// Takes a request out of the line whose client left or was refused, and keeps its conversation's place for a while.
+    pub fn leave(&mut self, ticket: Ticket, now: Time) -> Option<Parked> {
+        let parked = self.remove(ticket)?;
+        self.kept.put(parked.key, (parked.place, now));
+        while self.kept.len() > PLACES_MAX
+            || self.kept.peek_lru().is_some_and(|(_, (_, left))| now.since(*left) > PLACE_KEPT)
+        {
+            self.kept.pop_lru();
+        }
+        Some(parked)
+    }
+
+    /// How long the one in line for longest has waited.
+    pub fn longest_wait(&self, now: Time) -> Duration {
+        self.requests.first_key_value().map_or(Duration::ZERO, |(_, parked)| now.since(parked.since))
+    }
+
+    fn remove(&mut self, ticket: Ticket) -> Option<Parked> {
+        let parked = self.requests.remove(&ticket)?;
+        let caller = parked.ask.caller;
+        let line = self.lines.get_mut(&caller)?;
+        line.remove(&parked.place);
+        if line.is_empty() {
+            self.lines.remove(&caller);
+            self.callers.retain(|other| *other != caller);
+        }
+        Some(parked)
+    }
+}

@@ -1,0 +1,323 @@
+//! What the replicas' prefix caches hold, as far as it can be known from here, and what is learned from each answer.
+
+mod capacity;
+mod outcome;
+mod shadow;
+mod sizes;
+mod speed;
+
+use std::time::Duration;
+
+pub use capacity::CapacitySource;
+pub use outcome::{Advice, CacheCounts, CacheOutcome};
+pub use shadow::Standing;
+
+use super::recent::Recent;
+use super::{Key, ReplicaId, Time, Tokens};
+use capacity::{Learned, usable};
+use outcome::Watch;
+use shadow::Shadow;
+use sizes::Sizes;
+use speed::Speeds;
+
+/// A turn has kept its cache if it found all of it but this share (a template may render the last answer anew) ...
+const SHORTFALL_SHARE: f64 = 0.1;
+
+/// ... and these tokens: the last blocks, which are not full.
+const SHORTFALL_TOKENS: u64 = 64;
+
+/// A cache believed to hold less than this share of its capacity evicts nothing.
+const ROOMY: f64 = 0.5;
+
+/// The automatic linger: this many times the 95th percentile of the recent pauses between the turns of a conversation.
+const LINGER_FACTOR: f64 = 1.2;
+const LINGER_MIN: Duration = Duration::from_secs(1);
+const LINGER_MAX: Duration = Duration::from_secs(30);
+
+/// The caches of all replicas of a model.
+pub(super) struct Caches {
+    replicas: Vec<Replica>,
+    sizes: Sizes,
+    speeds: Speeds,
+    learned: Learned,
+    pauses: Recent,
+    watch: Watch,
+    counts: CacheCounts,
+}
+
+struct Replica {
+    shadow: Shadow,
+    /// Tokens that the engine says it can keep.
+    said: Option<u64>,
+    /// Prompt tokens of requests in flight that the replica has yet to read.
+    queued: u64,
+}
+
+/// What a turn is expected to find, kept with it until its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Expectation {
+    /// Tokens of its conversation as its last turn left it; 0 for a first turn.
+    pub before: u64,
+    /// Tokens that the replica should find; none where nothing is known.
+    pub found: Option<u64>,
+    /// Why, if it finds less than there was.
+    pub if_short: CacheOutcome,
+    /// What the cache was believed to hold.
+    believed: u64,
+    /// Prompt tokens to compute before this one's first byte, its own included.
+    queued: u64,
+    own_queued: u64,
+    /// It met a cache that others had used.
+    met_others: bool,
+}
+
+impl Caches {
+    pub fn new() -> Caches {
+        Caches {
+            replicas: Vec::new(),
+            sizes: Sizes::new(),
+            speeds: Speeds::default(),
+            learned: Learned::new(),
+            pauses: Recent::new(256),
+            watch: Watch::default(),
+            counts: CacheCounts::default(),
+        }
+    }
+
+    /// Makes room for replicas up to this many, or forgets one that gave its place to another.
+    pub fn resize(&mut self, replicas: usize) {
+        let new = || Replica { shadow: Shadow::new(), said: None, queued: 0 };
+        self.replicas.resize_with(self.replicas.len().max(replicas), new);
+    }
+
+    /// Notes what a replica's engine says that it can keep.
+    pub fn read(&mut self, replica: ReplicaId, capacity: Option<u64>) {
+        self.replicas[replica.index()].said = capacity.filter(|tokens| *tokens > 0);
+    }
+
+    /// Tokens that a replica can keep, and who says so. None: nothing is known yet.
+    pub fn capacity(&self, replica: ReplicaId, set: Option<u64>) -> (Option<u64>, CapacitySource) {
+        match (set, self.replicas[replica.index()].said) {
+            (Some(tokens), _) => (Some(tokens), CapacitySource::Set),
+            (None, Some(tokens)) => (Some(tokens), CapacitySource::Engine),
+            (None, None) => (self.learned.tokens(), CapacitySource::Learned),
+        }
+    }
+
+    /// Tokens of a replica's cache that are used. What is learned is already what works.
+    pub fn usable(&self, replica: ReplicaId, set: Option<u64>) -> u64 {
+        match self.capacity(replica, set) {
+            (None, _) => u64::MAX,
+            (Some(tokens), CapacitySource::Learned) => tokens,
+            (Some(tokens), _) => usable(tokens),
+        }
+    }
+
+    /// Tokens that the conversations with a place on a replica take, the prefix that all share counted once.
+    pub fn held(&self, replica: ReplicaId) -> u64 {
+        let shadow = &self.replicas[replica.index()].shadow;
+        if shadow.is_free() { 0 } else { self.sizes.shared().saturating_add(shadow.held()) }
+    }
+
+    /// Conversations with a place that have nothing in flight.
+    pub fn lingering(&self, replica: ReplicaId) -> usize {
+        self.replicas[replica.index()].shadow.lingering()
+    }
+
+    /// Whether nothing has a place on a replica.
+    pub fn is_free(&self, replica: ReplicaId) -> bool {
+        self.replicas[replica.index()].shadow.is_free()
+    }
+
+    /// How a conversation stands with a replica.
+    pub fn standing(&self, replica: ReplicaId, key: &Key) -> Standing {
+        self.replicas[replica.index()].shadow.standing(key)
+    }
+
+    /// Whether a turn of the conversation is in flight on a replica.
+    pub fn is_running(&self, replica: ReplicaId, key: &Key) -> bool {
+        self.replicas[replica.index()].shadow.is_running(key)
+    }
+
+    /// Tokens of its own that a conversation will have after its next turn: by its last size, or by the bytes of its
+    /// request.
+    pub fn own_tokens(&self, size: Option<u64>, bytes: u64) -> u64 {
+        let size = size.unwrap_or_else(|| self.sizes.of_bytes(bytes)) + self.sizes.growth();
+        size.saturating_sub(self.sizes.shared())
+    }
+
+    /// Seconds until a replica would have read a new conversation's own tokens and all that is queued there.
+    pub fn reading_s(&self, replica: ReplicaId, own: u64) -> f64 {
+        let Replica { shadow, queued, .. } = &self.replicas[replica.index()];
+        let shared = if shadow.is_empty() { self.sizes.shared() } else { 0 };
+        (own + shared + queued) as f64 / self.speeds.rate()
+    }
+
+    /// How many times longer than on the others everything takes on a replica.
+    pub fn slowness(&self, replica: ReplicaId) -> f64 {
+        self.speeds.slowness(replica)
+    }
+
+    /// How long an idle conversation keeps its place.
+    pub fn linger(&self) -> Duration {
+        let pause = self.pauses.quantile(0.95).unwrap_or(0.0);
+        Duration::from_secs_f64((LINGER_FACTOR * pause).clamp(LINGER_MIN.as_secs_f64(), LINGER_MAX.as_secs_f64()))
+    }
+
+    /// Ends the places on a replica that have been idle for too long.
+    pub fn expire(&mut self, replica: ReplicaId, linger: Duration, now: Time) {
+        self.replicas[replica.index()].shadow.expire(linger, now);
+    }
+
+    /// Notes the pause of a conversation between two turns.
+    pub fn note_pause(&mut self, pause: Duration) {
+        self.pauses.note(pause.as_secs_f64());
+    }
+
+    /// A turn begins on a replica. `size` is that of its conversation after the last turn, `why_gone` what became of a
+    /// cache that it no longer has there.
+    pub fn start(
+        &mut self,
+        replica: ReplicaId,
+        key: Key,
+        size: Option<u64>,
+        bytes: u64,
+        placed: bool,
+        why_gone: CacheOutcome,
+    ) -> Expectation {
+        let own = self.own_tokens(size, bytes);
+        let shared = self.sizes.shared();
+        let Replica { shadow, queued, .. } = &mut self.replicas[replica.index()];
+        let met_others = !shadow.is_empty();
+        let there = shadow.standing(&key) != Standing::Gone;
+        let found = match size {
+            Some(size) if there => Some(size),
+            _ if met_others => Some(shared),
+            _ => Some(0),
+        };
+        let own_queued = (size.unwrap_or_else(|| self.sizes.of_bytes(bytes)) + self.sizes.growth())
+            .saturating_sub(found.unwrap_or(0));
+        *queued += own_queued;
+        let expectation = Expectation {
+            before: size.unwrap_or(0),
+            found,
+            if_short: if there { CacheOutcome::Evicted } else { why_gone },
+            believed: shared + shadow.resident(),
+            queued: *queued,
+            own_queued,
+            met_others,
+        };
+        shadow.start(key, own, placed);
+        expectation
+    }
+
+    /// The replica has begun to answer a turn: what was queued for it is read.
+    pub fn began(&mut self, replica: ReplicaId, expectation: &mut Expectation) {
+        let queued = &mut self.replicas[replica.index()].queued;
+        *queued = queued.saturating_sub(std::mem::take(&mut expectation.own_queued));
+    }
+
+    /// A turn has ended on a replica.
+    pub fn finish(
+        &mut self,
+        replica: ReplicaId,
+        key: Key,
+        expectation: &mut Expectation,
+        tokens: Option<Tokens>,
+        turns_max: Option<u32>,
+        now: Time,
+    ) {
+        self.began(replica, expectation);
+        let own = tokens.map(|tokens| self.own_tokens(Some(tokens.prompt + tokens.completion), 0));
+        self.replicas[replica.index()].shadow.finish(key, own, turns_max, now);
+    }
+
+    /// Drops from the shadow what a cache of so many tokens cannot hold.
+    pub fn cut(&mut self, replica: ReplicaId, tokens_max: u64) {
+        let own_max = tokens_max.saturating_sub(self.sizes.shared());
+        self.replicas[replica.index()].shadow.cut(own_max);
+    }
+
+    /// Learns how fast a replica reads: a turn of so many tokens, whose first byte came after `seconds`.
+    pub fn note_first_byte(&mut self, replica: ReplicaId, expectation: &Expectation, tokens: Tokens, seconds: f64) {
+        let own = tokens.prompt.saturating_sub(tokens.cached.unwrap_or(0));
+        let others = expectation.queued.saturating_sub(tokens.prompt.saturating_sub(expectation.found.unwrap_or(0)));
+        self.speeds.note(replica, own + others, seconds);
+    }
+
+    /// Learns from the tokens of a turn of a conversation, sent in so many bytes, and says what became of its cache.
+    /// `capacity` is that of the replica, where it is known and not learned; `waiting`: others wait for room.
+    pub fn learn(
+        &mut self,
+        expectation: &Expectation,
+        bytes: u64,
+        tokens: Tokens,
+        capacity: Option<u64>,
+        waiting: bool,
+        now: Time,
+    ) -> CacheOutcome {
+        let Expectation { before, believed, .. } = *expectation;
+        self.sizes.note_prompt(bytes, tokens.prompt);
+        let after = tokens.prompt + tokens.completion;
+        if before > 0 && after > before {
+            self.sizes.note_growth(after - before);
+        }
+        let at_home = before > 0 && expectation.found == Some(before);
+        if at_home {
+            self.watch.note(before, tokens.cached);
+        }
+        let outcome =
+            outcome(expectation, tokens, capacity.is_some_and(|capacity| (believed as f64) < ROOMY * capacity as f64));
+        self.counts.count(outcome);
+        let Some(cached) = tokens.cached else { return outcome };
+        if at_home {
+            self.counts.foreseen(before.min(tokens.prompt), cached);
+        }
+        match outcome {
+            CacheOutcome::FirstTurn if expectation.met_others => self.sizes.note_shared(cached),
+            CacheOutcome::Evicted if at_home => self.learned.missed(believed, now),
+            CacheOutcome::Kept if waiting => self.learned.kept(),
+            _ => {}
+        }
+        outcome
+    }
+
+    /// The cache of a replica is empty again.
+    pub fn clear(&mut self, replica: ReplicaId) {
+        self.replicas[replica.index()].shadow.clear_idle();
+    }
+
+    /// A replica gave its place to another: nothing is known of it.
+    pub fn forget(&mut self, replica: ReplicaId) {
+        self.replicas[replica.index()] = Replica { shadow: Shadow::new(), said: None, queued: 0 };
+        self.speeds.forget(replica);
+    }
+
+    pub fn counts(&self) -> CacheCounts {
+        self.counts
+    }
+
+    /// What is likely wrong where turns go home and yet find nothing.
+    pub fn advice(&self) -> Option<Advice> {
+        self.watch.advice()
+    }
+}
+
+fn outcome(expectation: &Expectation, tokens: Tokens, roomy: bool) -> CacheOutcome {
+    let Expectation { before, if_short, .. } = *expectation;
+    let Some(cached) = tokens.cached else { return CacheOutcome::Unmeasured };
+    if before == 0 {
+        return match if_short {
+            CacheOutcome::ReplicaRestarted | CacheOutcome::Moved => if_short,
+            _ => CacheOutcome::FirstTurn,
+        };
+    }
+    let shortfall = before.saturating_sub(cached);
+    if shortfall <= SHORTFALL_TOKENS + (SHORTFALL_SHARE * before as f64) as u64 {
+        return CacheOutcome::Kept;
+    }
+    match if_short {
+        CacheOutcome::Evicted if tokens.prompt < before || roomy => CacheOutcome::PromptChanged,
+        other => other,
+    }
+}

@@ -1,0 +1,195 @@
+use std::collections::HashMap;
+use std::time::Duration;
+
+use lru::LruCache;
+
+use crate::routing::{Key, Time};
+
+/// What the prefix cache of one replica should hold: the conversations last used there, by their size, as far back as its
+/// capacity goes. vLLM frees the blocks of a request when it ends and evicts those freed first, so that is the order.
+///
+/// Every conversation is in one of three lists: **running** (a turn in flight), **lingering** (idle, with its place kept),
+/// **left** (idle, its place given up: in the cache until something needs the room). Sizes are tokens of its own, without
+/// the prefix that all share.
+pub(super) struct Shadow {
+    running: HashMap<Key, Running>,
+    lingering: LruCache<Key, Lingering>,
+    left: LruCache<Key, Left>,
+    running_tokens: u64,
+    lingering_tokens: u64,
+    left_tokens: u64,
+}
+
+struct Running {
+    tokens: u64,
+    /// Its turns in flight here.
+    in_flight: u32,
+    placed: bool,
+    /// Turns since it got its place.
+    turns: u32,
+}
+
+struct Lingering {
+    tokens: u64,
+    since: Time,
+    turns: u32,
+}
+
+struct Left {
+    tokens: u64,
+    /// It had its turns and is to wait while others do.
+    rotated: bool,
+}
+
+/// How a conversation stands with a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It has a place: a turn in flight, or idle no longer than it may linger.
+    Placed,
+    /// Its place is gone, its cache is not.
+    Resident,
+    /// As [`Standing::Resident`], but it had its turns and is to wait while others do.
+    Rotated,
+    /// Neither place nor cache.
+    Gone,
+}
+
+/// Idle conversations of one replica that are kept track of at most.
+const ENTRIES_MAX: usize = 65_536;
+
+/// A conversation counts as one block at least.
+const TOKENS_MIN: u64 = 16;
+
+impl Shadow {
+    pub fn new() -> Shadow {
+        Shadow {
+            running: HashMap::new(),
+            lingering: LruCache::unbounded(),
+            left: LruCache::unbounded(),
+            running_tokens: 0,
+            lingering_tokens: 0,
+            left_tokens: 0,
+        }
+    }
+
+    /// Own tokens of the conversations with a place here and of all that runs.
+    pub fn held(&self) -> u64 {
+        self.running_tokens + self.lingering_tokens
+    }
+
+    /// Own tokens of everything that should be in the cache.
+    pub fn resident(&self) -> u64 {
+        self.held() + self.left_tokens
+    }
+
+    /// Conversations with a place that have nothing in flight.
+    pub fn lingering(&self) -> usize {
+        self.lingering.len()
+    }
+
+    /// Whether nothing runs here and nothing has a place.
+    pub fn is_free(&self) -> bool {
+        self.running.is_empty() && self.lingering.is_empty()
+    }
+
+    /// Whether anything should be in the cache.
+    pub fn is_empty(&self) -> bool {
+        self.is_free() && self.left.is_empty()
+    }
+
+    pub fn standing(&self, key: &Key) -> Standing {
+        match (self.running.get(key), self.left.peek(key)) {
+            (Some(running), _) if running.placed => Standing::Placed,
+            _ if self.lingering.contains(key) => Standing::Placed,
+            (Some(_), _) | (None, Some(Left { rotated: false, .. })) => Standing::Resident,
+            (None, Some(Left { rotated: true, .. })) => Standing::Rotated,
+            (None, None) => Standing::Gone,
+        }
+    }
+
+    /// Whether a turn of the conversation is in flight here.
+    pub fn is_running(&self, key: &Key) -> bool {
+        self.running.contains_key(key)
+    }
+
+    /// A turn of the conversation begins here and will take so many tokens of its own.
+    pub fn start(&mut self, key: Key, tokens: u64, placed: bool) {
+        let tokens = tokens.max(TOKENS_MIN);
+        let turns = self.take_idle(&key);
+        let running = self.running.entry(key).or_insert(Running { tokens: 0, in_flight: 0, placed: false, turns });
+        running.in_flight += 1;
+        running.turns += 1;
+        running.placed |= placed;
+        self.running_tokens += tokens.max(running.tokens) - running.tokens;
+        running.tokens = tokens.max(running.tokens);
+    }
+
+    /// A turn of the conversation has ended here; the conversation has now so many tokens of its own. With the last one in
+    /// flight it goes to rest. With `turns_max`, it gives its place up after so many turns.
+    pub fn finish(&mut self, key: Key, tokens: Option<u64>, turns_max: Option<u32>, now: Time) {
+        let Some(running) = self.running.get_mut(&key) else { return };
+        if let Some(tokens) = tokens.map(|tokens| tokens.max(TOKENS_MIN)) {
+            self.running_tokens = self.running_tokens - running.tokens + tokens;
+            running.tokens = tokens;
+        }
+        running.in_flight -= 1;
+        if running.in_flight > 0 {
+            return;
+        }
+        let Some(Running { tokens, placed, turns, .. }) = self.running.remove(&key) else { return };
+        self.running_tokens -= tokens;
+        let rotated = turns_max.is_some_and(|most| turns >= most);
+        if placed && !rotated {
+            self.lingering_tokens += tokens;
+            self.lingering.put(key, Lingering { tokens, since: now, turns });
+        } else {
+            self.leave(key, Left { tokens, rotated });
+        }
+    }
+
+    /// Ends the places of those idle for longer than `linger`.
+    pub fn expire(&mut self, linger: Duration, now: Time) {
+        while self.lingering.peek_lru().is_some_and(|(_, lingering)| now.since(lingering.since) > linger) {
+            let Some((key, Lingering { tokens, .. })) = self.lingering.pop_lru() else { break };
+            self.lingering_tokens -= tokens;
+            self.leave(key, Left { tokens, rotated: false });
+        }
+    }
+
+    /// Drops what a cache of so many tokens cannot hold any more: the longest unused first, and what runs never.
+    pub fn cut(&mut self, tokens_max: u64) {
+        while self.resident() > tokens_max || self.left.len() + self.lingering.len() > ENTRIES_MAX {
+            if let Some((_, left)) = self.left.pop_lru() {
+                self.left_tokens -= left.tokens;
+            } else if let Some((_, lingering)) = self.lingering.pop_lru() {
+                self.lingering_tokens -= lingering.tokens;
+            } else {
+                break;
+            }
+        }
+    }
+
+    /// The cache is empty again; what runs still does.
+    pub fn clear_idle(&mut self) {
+        self.lingering.clear();
+        self.left.clear();
+        (self.lingering_tokens, self.left_tokens) = (0, 0);
+    }
+
+    fn leave(&mut self, key: Key, left: Left) {
+        self.left_tokens += left.tokens;
+        self.left.put(key, left);
+    }
+
+    /// Takes a conversation out of the idle lists. Returns its turns since it got its place.
+    fn take_idle(&mut self, key: &Key) -> u32 {
+        if let Some(lingering) = self.lingering.pop(key) {
+            self.lingering_tokens -= lingering.tokens;
+            return lingering.turns;
+        }
+        if let Some(left) = self.left.pop(key) {
+            self.left_tokens -= left.tokens;
+        }
+        0
+    }
+}

@@ -1,0 +1,54 @@
+use crate::routing::recent::Recent;
+
+/// Tokens a byte of a request before anything is known: JSON around English text and code.
+const PER_BYTE_ASSUMED: f64 = 0.3;
+
+/// Tokens that a conversation grows by from one turn to the next before anything is known.
+const GROWTH_ASSUMED: f64 = 500.0;
+
+/// How large the conversations of a model are, learned from what its engines report.
+pub(super) struct Sizes {
+    per_byte: Recent,
+    growth: Recent,
+    shared: Recent,
+}
+
+impl Sizes {
+    pub fn new() -> Sizes {
+        Sizes { per_byte: Recent::new(64), growth: Recent::new(64), shared: Recent::new(32) }
+    }
+
+    /// A request of so many bytes had so many prompt tokens.
+    pub fn note_prompt(&mut self, bytes: u64, tokens: u64) {
+        if bytes > 0 && tokens > 0 {
+            self.per_byte.note(tokens as f64 / bytes as f64);
+        }
+    }
+
+    /// A conversation grew by so much from one turn to the next.
+    pub fn note_growth(&mut self, tokens: u64) {
+        self.growth.note(tokens as f64);
+    }
+
+    /// A first turn found so many tokens in a cache that had seen others.
+    pub fn note_shared(&mut self, tokens: u64) {
+        self.shared.note(tokens as f64);
+    }
+
+    /// Prompt tokens of a request that nothing else is known of. High rather than low: a conversation taken for smaller
+    /// than it is costs others their cache, one taken for larger only a little room.
+    pub fn of_bytes(&self, bytes: u64) -> u64 {
+        (bytes as f64 * self.per_byte.quantile(0.9).unwrap_or(PER_BYTE_ASSUMED)) as u64
+    }
+
+    /// What a conversation will have grown by after its next turn.
+    pub fn growth(&self) -> u64 {
+        self.growth.mean().unwrap_or(GROWTH_ASSUMED) as u64
+    }
+
+    /// The prefix that all conversations share. The lower quartile: a conversation that comes back with its own prefix in
+    /// the cache must not pass for what all share.
+    pub fn shared(&self) -> u64 {
+        self.shared.quantile(0.25).unwrap_or(0.0) as u64
+    }
+}

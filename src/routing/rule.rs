@@ -1,0 +1,148 @@
+//! The rule: where a request goes by its conversation, by the rank that its client named, or by load.
+
+use std::borrow::Cow;
+
+use super::cache::CacheOutcome;
+use super::load::{busy, fewest_in_flight, least_loaded};
+use super::replica::Engine;
+use super::router::Chosen;
+use super::{Ask, Decision, Key, ReplicaId, Router, State, Target, Time, Verdict};
+
+impl Router {
+    /// Home while the conversation has its place or its cache there (with admission off: while it has a home); else where
+    /// a new one goes.
+    pub(super) fn by_conversation(&mut self, ask: &Ask, key: Key, now: Time) -> Option<Verdict> {
+        let home = self.usable_home(&key);
+        self.note_pause(&key, now);
+        self.observe(ask, &key, home, now);
+        let (home, replica, decision, why_gone) = match home {
+            Some(home) if !self.admits() || self.is_settled(home, &key) => match self.home_or_spill(home) {
+                replica if replica == home => (home, home, Decision::Sticky, CacheOutcome::Evicted),
+                replica => (home, replica, Decision::Spilled, CacheOutcome::Spilled),
+            },
+            _ if self.admits() => return self.admit_or_park(ask, key, now),
+            _ => {
+                let why_gone = match self.conversations.home(&key) {
+                    Some(_) => CacheOutcome::Moved,
+                    None => self.why_unknown(&key),
+                };
+                let home = self.least_loaded(&[], now)?;
+                (home, home, Decision::Placed, why_gone)
+            }
+        };
+        self.conversations.put(key, home, now, self.settings.conversations_max);
+        let chosen = Chosen { target: self.target(replica), decision };
+        Some(Verdict::Go(self.begin(ask, chosen, why_gone, now)))
+    }
+
+    /// A request that nothing tells apart.
+    pub(super) fn balanced(&self, now: Time) -> Option<Chosen> {
+        Some(Chosen { target: self.target(self.least_loaded(&[], now)?), decision: Decision::Balanced })
+    }
+
+    /// Home while it has fewer requests in flight than the spill threshold, else the replica with the fewest.
+    fn home_or_spill(&self, home: ReplicaId) -> ReplicaId {
+        if self.replicas[home.index()].in_flight < self.settings.spill_threshold {
+            return home;
+        }
+        fewest_in_flight(&self.candidates, &self.replicas, home).unwrap_or(home)
+    }
+
+    /// Whether an engine that is configured has this rank.
+    pub(super) fn has_rank(&self, rank: u32) -> bool {
+        self.order.iter().any(|index| rank < self.engines[*index].spec.data_parallel_size)
+    }
+
+    /// The rank that the client named: in its home's engine, else in the least busy engine that has it.
+    pub(super) fn pinned(&self, key: Option<Key>, rank: u32, tried: &[usize], now: Time) -> Option<Chosen> {
+        let with_rank = |state: State| {
+            let engines = self.order.iter().filter(|index| !tried.contains(index)).map(|index| &self.engines[*index]);
+            engines.filter(move |engine| engine.state == state && rank < engine.spec.data_parallel_size)
+        };
+        // Only these can take it, so those that are out are asked where no other of them is left.
+        let engine = self
+            .home_engine(key, tried)
+            .filter(|engine| rank < engine.spec.data_parallel_size)
+            .or_else(|| self.least_busy(with_rank(State::Up), now))
+            .or_else(|| self.least_busy(with_rank(State::Out), now))?;
+        let replica = engine.ids().nth(rank as usize)?;
+        let target = Target { rank: Some(rank), ..self.target(replica) };
+        Some(Chosen { target, decision: Decision::ClientPinned })
+    }
+
+    /// A rank that no engine has goes to the home's engine all the same, which will say what is wrong with it.
+    pub(super) fn mispinned(&self, key: Option<Key>, now: Time) -> Option<Chosen> {
+        match self.home_engine(key, &[]) {
+            Some(engine) => Some(self.unranked(engine)),
+            None => self.unrouted(&[], now),
+        }
+    }
+
+    pub(super) fn unrouted(&self, tried: &[usize], now: Time) -> Option<Chosen> {
+        self.least_busy(self.usable(tried), now).map(|engine| self.unranked(engine))
+    }
+
+    fn unranked(&self, engine: &Engine) -> Chosen {
+        let first = ReplicaId(engine.replicas.start);
+        let index = self.engine_of(first);
+        let replica = (engine.replicas.len() == 1).then_some(first);
+        Chosen { target: Target { engine: index, replica, rank: None }, decision: Decision::Unrouted }
+    }
+
+    fn home_engine(&self, key: Option<Key>, tried: &[usize]) -> Option<&Engine> {
+        let index = self.engine_of(self.usable_home(&key?)?);
+        (!tried.contains(&index)).then(|| &self.engines[index])
+    }
+
+    /// The home of a conversation, unless it is out of use while others are not.
+    pub(super) fn usable_home(&self, key: &Key) -> Option<ReplicaId> {
+        let home = self.conversations.home(key)?;
+        match self.engines[self.engine_of(home)].state {
+            State::Up => Some(home),
+            State::Out => (!self.any_up(&[])).then_some(home),
+            State::Draining => None,
+        }
+    }
+
+    pub(super) fn least_loaded(&self, tried: &[usize], now: Time) -> Option<ReplicaId> {
+        let candidates = match tried {
+            [] => Cow::Borrowed(&self.candidates),
+            _ => Cow::Owned(self.usable(tried).flat_map(Engine::ids).collect()),
+        };
+        least_loaded(&candidates, &self.replicas, &self.conversations, now)
+    }
+
+    fn least_busy<'a>(&self, engines: impl Iterator<Item = &'a Engine>, now: Time) -> Option<&'a Engine> {
+        engines
+            .map(|engine| (busy(engine, &self.replicas, now), engine))
+            .min_by(|a, b| a.0.total_cmp(&b.0))
+            .map(|(_, engine)| engine)
+    }
+
+    /// The engines to choose from: those up and not yet tried; with none of them left, those out and not yet tried.
+    fn usable_indices(&self, tried: &[usize]) -> impl Iterator<Item = usize> {
+        let state = if self.any_up(tried) { State::Up } else { State::Out };
+        let usable = move |index: &usize| self.engines[*index].state == state && !tried.contains(index);
+        self.order.iter().copied().filter(usable)
+    }
+
+    /// Whether an engine is up that is not among those tried.
+    pub fn any_up(&self, tried: &[usize]) -> bool {
+        self.order.iter().any(|index| self.engines[*index].state == State::Up && !tried.contains(index))
+    }
+
+    pub(super) fn usable(&self, tried: &[usize]) -> impl Iterator<Item = &Engine> {
+        self.usable_indices(tried).map(|index| &self.engines[index])
+    }
+
+    pub(super) fn engine_of(&self, replica: ReplicaId) -> usize {
+        self.replicas[replica.index()].engine
+    }
+
+    /// A replica as a target; its rank is named only to an engine that has several.
+    pub(super) fn target(&self, replica: ReplicaId) -> Target {
+        let engine = self.engine_of(replica);
+        let ranked = self.engines[engine].spec.data_parallel_size > 1;
+        Target { engine, replica: Some(replica), rank: ranked.then_some(self.replicas[replica.index()].rank) }
+    }
+}

@@ -1,0 +1,96 @@
+use super::cache::Expectation;
+use super::{Decision, Key, Target, Ticket, Time};
+
+/// What a request asks of the router.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// Its conversation, where one could be told.
+    pub key: Option<Key>,
+    /// The data-parallel rank that the client named.
+    pub pin: Pin,
+    /// Who asks, for fairness between those who wait: equal for the same caller.
+    pub caller: u64,
+    /// Bytes of its body, by which an unknown conversation's size is guessed.
+    pub bytes: u64,
+}
+
+impl Ask {
+    /// A turn of a conversation, if one could be told, of a caller and a size that do not matter.
+    pub fn of(key: Option<Key>) -> Ask {
+        Ask { key, pin: Pin::None, caller: 0, bytes: 0 }
+    }
+}
+
+/// A data-parallel rank named by the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pin {
+    /// None named.
+    None,
+    /// This one.
+    Rank(u32),
+    /// Something that is no number: the engine will say so.
+    Invalid,
+}
+
+/// What the failure of a try says about the replica tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// It could not be reached: a conversation at home there moves to where the next try goes.
+    Unreachable,
+    /// It answered that it will not serve now: the home stays.
+    Refused,
+}
+
+/// What became of a request.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// It goes to a replica now.
+    Go(Turn),
+    /// It waits for room; [`Router::woken`](super::Router::woken) says when its wait is over.
+    Parked(Ticket),
+    /// There is no room, and it has waited for as long as it may, or too many wait.
+    Refused(Refusal),
+}
+
+/// Why a request was refused, and when it may come again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub why: RefusedWhy,
+    /// Whole seconds, at least 1.
+    pub retry_after_s: u64,
+}
+
+/// Why a request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RefusedWhy {
+    /// It waited for as long as it may. Its place in the line is kept for a while.
+    Overdue,
+    /// Too many wait.
+    Full,
+}
+
+/// A request on its way: where it went and why, and what the router needs to count it out again.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    pub target: Target,
+    pub decision: Decision,
+    /// Its conversation, or a key of its own.
+    pub(super) key: Key,
+    pub(super) of_conversation: bool,
+    pub(super) bytes: u64,
+    pub(super) sent: Time,
+    pub(super) first_byte: Option<Time>,
+    /// None where the engine chooses the replica.
+    pub(super) expectation: Option<Expectation>,
+}
+
+/// What an engine says of the tokens of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    /// Of the prompt, cached ones included.
+    pub prompt: u64,
+    /// Found in the cache; none where the engine does not say.
+    pub cached: Option<u64>,
+    /// Generated.
+    pub completion: u64,
+}

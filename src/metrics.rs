@@ -18,6 +18,7 @@ pub struct Metrics {
     pub own_errors: IntCounterVec,
     pub time_to_first_byte: HistogramVec,
     pub duration: HistogramVec,
+    pub parked_seconds: HistogramVec,
     pub prompt_tokens: IntCounterVec,
     pub completion_tokens: IntCounterVec,
     pub retries: IntCounterVec,
@@ -75,6 +76,10 @@ impl Metrics {
                 "From the request's header to the first byte of the answer's body.",
             ),
             duration: make.seconds("homing_request_duration_seconds", "From the request's header to its end."),
+            parked_seconds: make.seconds(
+                "homing_parked_seconds",
+                "How long requests waited for room that had to, whatever ended the wait.",
+            ),
             prompt_tokens: make.counters(
                 "homing_prompt_tokens_total",
                 "Prompt tokens as the engines reported them; unmeasured: it did not say how many were cached.",

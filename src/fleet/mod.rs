@@ -5,6 +5,7 @@ mod engine;
 mod fetch;
 mod in_flight;
 mod model;
+mod parking;
 mod scrape;
 pub mod vllm_metrics;
 
@@ -13,4 +14,5 @@ pub use engine::{Engine, tcp_keepalive};
 pub use fetch::{Answer, Fetcher, bearer};
 pub use in_flight::InFlight;
 pub use model::{ANY_MODEL, Fleet, Model};
+pub use parking::{Routed, Wait, WakeService};
 pub use scrape::{ScrapeService, Scraper};

@@ -21,6 +21,7 @@ use crate::routing::{Ask, Refusal, RefusedWhy, Ticket, Verdict};
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What became of a request that was to be routed.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once, and most are the large one")]
 pub enum Routed {
     Sent(InFlight),
     Parked(Wait),

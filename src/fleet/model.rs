@@ -4,6 +4,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::Engine;
+use super::in_force::Said;
 use super::parking::Waits;
 use crate::config;
 use crate::routing::{AdmissionMode, EngineSpec, Router, Settings, Target, auto_spill_threshold};
@@ -18,6 +19,7 @@ pub struct Model {
     /// Decisions and the counts that they rest on, together under one lock: a burst sees every count at once.
     pub router: Mutex<Router>,
     pub(super) waits: Waits,
+    pub(super) said: Said,
     settings: ArcSwap<config::Model>,
     /// By the router's index of engines.
     engines: ArcSwap<Vec<Arc<Engine>>>,
@@ -29,6 +31,7 @@ impl Model {
             name: settings.name.clone(),
             router: Mutex::new(Router::new(routing_settings(settings), &specs(settings))),
             waits: Waits::default(),
+            said: Said::default(),
             settings: ArcSwap::from_pointee(settings.clone()),
             engines: ArcSwap::default(),
         };

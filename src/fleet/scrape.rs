@@ -46,6 +46,7 @@ impl Scraper {
         let task = self.task.load();
         let spread = task.settings.interval / 5;
         for model in task.fleet.models() {
+            model.tell();
             for (index, engine) in model.engines() {
                 let Some(check) = engine.begin_check() else { continue };
                 let delay = if engine.answered() { jitter(spread) } else { Duration::ZERO };

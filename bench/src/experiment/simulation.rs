@@ -52,13 +52,13 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// Nothing has happened yet.
-    pub fn new(profile: &Profile, replicas: usize, sessions: Sessions, arm: Box<dyn Arm>) -> Self {
+    /// Nothing has happened yet. There is one replica for each of `speeds`, shares of the profile's speed.
+    pub fn new(profile: &Profile, speeds: &[f64], sessions: Sessions, arm: Box<dyn Arm>) -> Self {
         Self {
             now_s: 0.0,
             sessions,
             arm,
-            replicas: (0..replicas).map(|_| Replica::new(profile.clone())).collect(),
+            replicas: speeds.iter().map(|speed| Replica::new(profile.clone(), *speed)).collect(),
             transcripts: Transcripts::new(profile.engine.block_size),
             queue: Queue::default(),
             trace: Trace::default(),

@@ -20,7 +20,7 @@ use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
 use crate::engine::Profile;
 use crate::load::{Load, Sessions};
-pub use arms::{Arm, ArmKind, Asked, Choice};
+pub use arms::{Answer, Arm, ArmKind, Asked, Before, Choice, Finished};
 pub use command::{RampArgs, write_json};
 pub use plot::pictures;
 pub use published::{Published, PublishedArm, published};
@@ -94,7 +94,9 @@ impl Plan {
     /// When [`check`](Self::check) fails.
     pub fn trace(&self, arm: ArmKind, tier: u32, seed: u64) -> Trace {
         let sessions = Sessions::new(self.load.clone(), tier, seed);
-        let arm = arm.make(self.replicas, &self.profile.engine, seed);
+        let engine = &self.profile.engine;
+        let told_capacity = self.told_capacity.tokens(engine.kv_cache_tokens);
+        let arm = arm.make(&Before { replicas: self.replicas, engine, told_capacity }, seed);
         let speeds = if self.speeds.is_empty() { vec![1.0; self.replicas] } else { self.speeds.clone() };
         Simulation::new(&self.profile, &speeds, sessions, arm).run(self.span)
     }

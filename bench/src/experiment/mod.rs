@@ -88,15 +88,19 @@ impl Plan {
         }
     }
 
+    /// The fleet as an arm sees it.
+    pub fn before(&self) -> Before<'_> {
+        let engine = &self.profile.engine;
+        Before { replicas: self.replicas, engine, told_capacity: self.told_capacity.tokens(engine.kv_cache_tokens) }
+    }
+
     /// Runs one cell.
     ///
     /// # Panics
     /// When [`check`](Self::check) fails.
     pub fn trace(&self, arm: ArmKind, tier: u32, seed: u64) -> Trace {
         let sessions = Sessions::new(self.load.clone(), tier, seed);
-        let engine = &self.profile.engine;
-        let told_capacity = self.told_capacity.tokens(engine.kv_cache_tokens);
-        let arm = arm.make(&Before { replicas: self.replicas, engine, told_capacity }, seed);
+        let arm = arm.make(&self.before(), seed);
         let speeds = if self.speeds.is_empty() { vec![1.0; self.replicas] } else { self.speeds.clone() };
         Simulation::new(&self.profile, &speeds, sessions, arm).run(self.span)
     }

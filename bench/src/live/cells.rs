@@ -66,7 +66,7 @@ impl LiveCells {
             ChosenBy::Client => {
                 let engine = &plan.profile.engine;
                 let engines = fleet.replicas().iter().map(target).collect();
-                (Via::arm(arm.make(plan.replicas, engine, seed), engines, engine.block_size), Way::AS_SIMULATED)
+                (Via::arm(arm.make(&plan.before(), seed), engines, engine.block_size), Way::AS_SIMULATED)
             }
         };
         let sessions = Sessions::new(plan.load.clone(), tier, seed);
@@ -97,7 +97,7 @@ enum ChosenBy {
 impl ChosenBy {
     fn of(arm: ArmKind) -> Self {
         match arm {
-            ArmKind::Affinity => Self::Homing,
+            ArmKind::Affinity | ArmKind::WorkingSet => Self::Homing,
             ArmKind::OffSince027 => Self::Vllm,
             ArmKind::Off
             | ArmKind::Random

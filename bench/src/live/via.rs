@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use super::conversation::Conversation;
 use super::pace::Clock;
 use super::request::Target;
-use crate::engine::{Prompt, Snapshot};
-use crate::experiment::{Arm, Asked, Choice};
+use crate::engine::{Prompt, RequestId, Snapshot};
+use crate::experiment::{Answer, Arm, Asked, Choice, Finished};
 use crate::load::Call;
 
 /// How turns reach an engine.
@@ -34,13 +34,14 @@ impl Via {
     }
 
     /// Finds a place for the turn of this index.
-    pub fn place(&self, turn: usize, call: &Call, conversation: &Conversation, clock: &Clock) -> Placed<'_> {
+    pub fn place<'a>(&'a self, turn: usize, call: &Call, conversation: &Conversation, clock: &'a Clock) -> Placed<'a> {
         match self {
             Self::Address(target) => Placed { target, chosen: None },
             Self::Arm(chooser) => {
                 let prompt = conversation.prompt(chooser.block_size);
                 let replica = chooser.choose(turn, call, &prompt, clock);
-                Placed { target: &chooser.engines[replica], chosen: Some((chooser, replica)) }
+                let chosen = Chosen { chooser, clock, request: turn as RequestId, replica };
+                Placed { target: &chooser.engines[replica], chosen: Some(chosen) }
             }
         }
     }
@@ -69,8 +70,11 @@ struct Deciding {
 impl Chooser {
     fn choose(&self, turn: usize, call: &Call, prompt: &Prompt, clock: &Clock) -> usize {
         let mut deciding = self.deciding.lock();
-        let asked = Asked { now_s: clock.now_s(), session_key: call.session_key, turn: call.id, prompt };
-        let choice = deciding.arm.route(&asked);
+        let (now_s, request) = (clock.now_s(), turn as RequestId);
+        let asked = Asked { now_s, request, session_key: call.session_key, turn: call.id, prompt };
+        let Answer::Goes(choice) = deciding.arm.route(&asked) else {
+            panic!("an arm that lets turns wait runs through the balancer, not in the client")
+        };
         deciding.choices.push((turn, choice));
         choice.replica
     }
@@ -89,13 +93,22 @@ impl Chooser {
 /// A turn's place. An arm that chose it learns that the turn is over when this is dropped, whatever ended it.
 pub struct Placed<'a> {
     pub target: &'a Target,
-    chosen: Option<(&'a Chooser, usize)>,
+    chosen: Option<Chosen<'a>>,
+}
+
+#[derive(Clone, Copy)]
+struct Chosen<'a> {
+    chooser: &'a Chooser,
+    clock: &'a Clock,
+    request: RequestId,
+    replica: usize,
 }
 
 impl Drop for Placed<'_> {
     fn drop(&mut self) {
-        if let Some((chooser, replica)) = self.chosen {
-            chooser.deciding.lock().arm.finish(replica);
+        if let Some(Chosen { chooser, clock, request, replica }) = self.chosen {
+            let finished = Finished { now_s: clock.now_s(), request, replica, usage: None };
+            chooser.deciding.lock().arm.finish(&finished);
         }
     }
 }

@@ -18,6 +18,7 @@ pub struct Metrics {
     pub own_errors: IntCounterVec,
     pub time_to_first_byte: HistogramVec,
     pub duration: HistogramVec,
+    pub parked_seconds: HistogramVec,
     pub prompt_tokens: IntCounterVec,
     pub completion_tokens: IntCounterVec,
     pub retries: IntCounterVec,
@@ -43,6 +44,17 @@ pub struct FleetGauges {
     pub prefix_hit_ratio: GaugeVec,
     pub reading_age: GaugeVec,
     pub evicted: IntCounterVec,
+    pub parked: IntGaugeVec,
+    pub parked_total: IntCounterVec,
+    pub park_outcomes: IntCounterVec,
+    pub would_park: IntCounterVec,
+    pub linger: GaugeVec,
+    pub held_tokens: IntGaugeVec,
+    pub capacity_tokens: IntGaugeVec,
+    pub turns: IntCounterVec,
+    pub expected_tokens: IntCounterVec,
+    pub found_tokens: IntCounterVec,
+    pub error_tokens: IntCounterVec,
 }
 
 impl Metrics {
@@ -75,6 +87,10 @@ impl Metrics {
                 "From the request's header to the first byte of the answer's body.",
             ),
             duration: make.seconds("homing_request_duration_seconds", "From the request's header to its end."),
+            parked_seconds: make.seconds(
+                "homing_parked_seconds",
+                "How long requests waited for room that had to, whatever ended the wait.",
+            ),
             prompt_tokens: make.counters(
                 "homing_prompt_tokens_total",
                 "Prompt tokens as the engines reported them; unmeasured: it did not say how many were cached.",
@@ -129,6 +145,49 @@ impl FleetGauges {
                 "Conversations pushed out of a model's table by its limit.",
                 &["model"],
             ),
+            parked: make.int_gauges("homing_parked", "Requests that wait for room.", &["model"]),
+            parked_total: make.counters("homing_parked_total", "Requests that had to wait for room.", &["model"]),
+            park_outcomes: make.counters(
+                "homing_parked_outcomes_total",
+                "What became of requests for which there was no room; full: refused at once, without a wait.",
+                &["model", "outcome"],
+            ),
+            would_park: make.counters(
+                "homing_would_park_total",
+                "Requests that would have had to wait, were admission not only observing.",
+                &["model"],
+            ),
+            linger: make.gauges("homing_linger_seconds", "How long an idle conversation keeps its place.", &["model"]),
+            held_tokens: make.int_gauges(
+                "homing_replica_held_tokens",
+                "Tokens of the conversations that have a place on a replica.",
+                &replica,
+            ),
+            capacity_tokens: make.int_gauges(
+                "homing_replica_capacity_tokens",
+                "Tokens that a replica's cache can keep, as far as that is known.",
+                &replica,
+            ),
+            turns: make.counters(
+                "homing_turns_total",
+                "Turns of conversations, by what became of their cache.",
+                &["model", "cache"],
+            ),
+            expected_tokens: make.counters(
+                "homing_cache_expected_tokens_total",
+                "Cached tokens that turns at home should have found.",
+                &["model"],
+            ),
+            found_tokens: make.counters(
+                "homing_cache_found_tokens_total",
+                "Cached tokens that those turns found.",
+                &["model"],
+            ),
+            error_tokens: make.counters(
+                "homing_cache_error_tokens_total",
+                "By how much the two differed, turn by turn.",
+                &["model"],
+            ),
         }
     }
 
@@ -147,10 +206,25 @@ impl FleetGauges {
             prefix_hit_ratio,
             reading_age,
             evicted,
+            parked,
+            parked_total,
+            park_outcomes,
+            would_park,
+            linger,
+            held_tokens,
+            capacity_tokens,
+            turns,
+            expected_tokens,
+            found_tokens,
+            error_tokens,
         } = self;
-        [in_flight, model_in_flight, conversations, up].iter().for_each(|gauge| gauge.reset());
-        [restarts, evicted].iter().for_each(|counter| counter.reset());
-        [load, kv_cache_usage, running, waiting, prefix_hit_ratio, reading_age].iter().for_each(|gauge| gauge.reset());
+        let counts = [in_flight, model_in_flight, conversations, up, parked, held_tokens, capacity_tokens];
+        counts.iter().for_each(|gauge| gauge.reset());
+        let counters = [restarts, evicted, parked_total, park_outcomes, would_park, turns];
+        counters.iter().for_each(|counter| counter.reset());
+        [expected_tokens, found_tokens, error_tokens].iter().for_each(|counter| counter.reset());
+        let gauges = [load, kv_cache_usage, running, waiting, prefix_hit_ratio, reading_age, linger];
+        gauges.iter().for_each(|gauge| gauge.reset());
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::admin::Admin;
 use crate::config::Config;
-use crate::fleet::{Fetcher, ScrapeService, Scraper, tcp_keepalive};
+use crate::fleet::{Fetcher, ScrapeService, Scraper, WakeService, tcp_keepalive};
 use crate::live::{Current, Live};
 use crate::proxy::{AccessLog, Activity, Buffered, Edge, PINGORA_TRIES, Proxy};
 use crate::reload::{ReloadService, Reloader};
@@ -82,6 +82,7 @@ pub fn serve(path: &Path) -> Result<(), String> {
     server.add_service(edge).add_dependency(&sockets);
     server.add_service(admin).add_dependency(&sockets);
     server.add_service(background_service("scrape", ScrapeService(scraper)));
+    server.add_service(background_service("wake", WakeService(live.clone())));
     server.add_service(background_service("reload", ReloadService(reloader)));
     server.add_service(background_service("shutdown", Shutdown { activity, live, access_log }));
     server.run(RunArgs::default());

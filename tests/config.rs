@@ -4,6 +4,7 @@ use homing::config::{
     AccessLog, Agents, Bounds, ClientCredentials, Config, EngineUrl, Faults, Quantity, SpillThreshold, settings,
 };
 use homing::request::source::KeySource;
+use homing::routing::{Admission, AdmissionMode, Overdue};
 use proptest::prelude::*;
 use std::fs;
 use std::path::Path;
@@ -35,6 +36,8 @@ fn the_reference_states_the_defaults() {
     assert_eq!(stated.spill_threshold, default.spill_threshold);
     assert_eq!(stated.idle_forget, default.idle_forget);
     assert_eq!(stated.conversations_max, default.conversations_max);
+    assert_eq!(stated.admission, default.admission);
+    assert_eq!(default.admission, Admission::default());
 }
 
 #[test]
@@ -87,6 +90,33 @@ models:
     assert_eq!(model.replicas[1].url.name(), "[::1]:81");
     assert_eq!(model.replicas[1].url.host(), "::1");
     assert_eq!(config.replicas(), 5);
+}
+
+#[test]
+fn admission_is_a_word_or_a_mapping() {
+    let admission = |settings: &str| {
+        let config = sound(&format!("models: [{{replicas: [{{url: 'http://h:1'}}], {settings}}}]"));
+        config.models[0].admission.clone()
+    };
+    for (word, mode) in
+        [("auto", AdmissionMode::Auto), ("observe", AdmissionMode::Observe), ("off", AdmissionMode::Off)]
+    {
+        let expected = Admission { mode, ..Admission::default() };
+        assert_eq!(admission(&format!("admission: {word}")), expected);
+        assert_eq!(admission(&format!("admission: {{mode: {word}}}")), expected);
+    }
+    let set = Admission {
+        mode: AdmissionMode::Auto,
+        kv_cache_tokens: Some(150_000),
+        max_wait: Duration::ZERO,
+        overdue: Overdue::Admit,
+        parked_max: 0,
+        rotate: Some(3),
+        linger: Some(Duration::from_millis(500)),
+    };
+    let all = "{max_wait: 0, overdue: admit, parked_max: 0, rotate: 3, linger: 500 ms}";
+    assert_eq!(admission(&format!("kv_cache_tokens: 150000, admission: {all}")), set);
+    assert_eq!(admission("admission: {rotate: off, linger: auto}"), Admission::default());
 }
 
 #[test]
@@ -179,6 +209,11 @@ fn the_document_states_defaults_and_ranges() {
     assert_documented("models[].idle_forget", settings::IDLE_FORGET);
     assert_documented("models[].conversations_max", settings::CONVERSATIONS);
     assert_documented("models[].replicas[].data_parallel_size", settings::DATA_PARALLEL_SIZE);
+    assert_documented("models[].admission.max_wait", settings::MAX_WAIT);
+    assert_documented("models[].admission.parked_max", settings::PARKED);
+    assert_eq!(row("models[].admission.rotate").1, format!("off, or {}", settings::ROTATE));
+    assert_eq!(row("models[].admission.linger").1, format!("auto, or {}", settings::LINGER));
+    assert_eq!(row("models[].kv_cache_tokens").1, settings::KV_CACHE_TOKENS.to_string());
     assert_eq!(row("server.threads").1, settings::threads().to_string());
     assert_eq!(row("models[].max_num_seqs").1, settings::MAX_NUM_SEQS.to_string());
     let spill = format!("auto, or {}", settings::SPILL_THRESHOLD);
@@ -197,6 +232,7 @@ fn every_setting_stands_in_the_document_and_the_reference() {
         ("session.", "session: {x: 1}".into()),
         ("scrape.", "scrape: {x: 1}".into()),
         ("models[].", "models: [{x: 1}]".into()),
+        ("models[].admission.", "models: [{admission: {x: 1}}]".into()),
         ("models[].replicas[].", "models: [{replicas: [{x: 1}]}]".into()),
     ];
     for (prefix, yaml) in sections {

@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 
 use crate::fleet::{Fleet, Model, now};
 use crate::metrics::METRICS;
-use crate::routing::{ReplicaSnapshot, State};
+use crate::routing::{AdmissionCounts, CacheOutcome, ReplicaSnapshot, Snapshot, State};
 
 /// Two scrapes at once would clear each other's gauges.
 static SETTING: Mutex<()> = Mutex::new(());
@@ -27,9 +27,41 @@ fn set_model(model: &Model) {
     let label = [model.label()];
     METRICS.fleet.model_in_flight.with_label_values(&label).set(snapshot.in_flight as i64);
     METRICS.fleet.evicted.with_label_values(&label).inc_by(snapshot.conversations_evicted);
+    set_admission(model.label(), &snapshot);
+    set_caches(model.label(), &snapshot);
     for replica in &snapshot.replicas {
         set_replica(&[model.label(), &replica.name], replica);
     }
+}
+
+fn set_admission(model: &str, snapshot: &Snapshot) {
+    let gauges = &METRICS.fleet;
+    let AdmissionCounts { parked, admitted, forced, left, overdue, full, would_park } = snapshot.admission;
+    gauges.parked.with_label_values(&[model]).set(snapshot.parked as i64);
+    gauges.parked_total.with_label_values(&[model]).inc_by(parked);
+    gauges.would_park.with_label_values(&[model]).inc_by(would_park);
+    gauges.linger.with_label_values(&[model]).set(snapshot.linger.as_secs_f64());
+    // Those sent on after the longest wait are admitted too; here each stands under one outcome.
+    let outcomes = [
+        ("admitted", admitted.saturating_sub(forced)),
+        ("forced", forced),
+        ("left", left),
+        ("overdue", overdue),
+        ("full", full),
+    ];
+    for (outcome, count) in outcomes {
+        gauges.park_outcomes.with_label_values(&[model, outcome]).inc_by(count);
+    }
+}
+
+fn set_caches(model: &str, snapshot: &Snapshot) {
+    let (gauges, caches) = (&METRICS.fleet, &snapshot.caches);
+    for outcome in CacheOutcome::ALL {
+        gauges.turns.with_label_values(&[model, outcome.name()]).inc_by(caches.of(outcome));
+    }
+    gauges.expected_tokens.with_label_values(&[model]).inc_by(caches.expected_tokens);
+    gauges.found_tokens.with_label_values(&[model]).inc_by(caches.found_tokens);
+    gauges.error_tokens.with_label_values(&[model]).inc_by(caches.error_tokens);
 }
 
 fn set_replica(labels: &[&str; 2], replica: &ReplicaSnapshot) {
@@ -39,6 +71,10 @@ fn set_replica(labels: &[&str; 2], replica: &ReplicaSnapshot) {
     gauges.load.with_label_values(labels).set(replica.load);
     gauges.up.with_label_values(labels).set(i64::from(replica.state == State::Up));
     gauges.restarts.with_label_values(labels).inc_by(replica.restarts);
+    gauges.held_tokens.with_label_values(labels).set(replica.held_tokens as i64);
+    if let Some(tokens) = replica.capacity_tokens {
+        gauges.capacity_tokens.with_label_values(labels).set(tokens as i64);
+    }
     let Some((reading, age)) = &replica.reading else { return };
     gauges.reading_age.with_label_values(labels).set(age.as_secs_f64());
     let known = [

@@ -1,5 +1,6 @@
 //! The admin address: metrics, health, routing as JSON, reload. Never on a listener that clients use.
 
+mod admission_json;
 mod gauges;
 mod routing_json;
 

@@ -3,9 +3,10 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::admission_json::{self, Admission, Cache};
 use crate::config::SpillThreshold;
 use crate::fleet::{Model, now};
-use crate::routing::{DecisionCounts, MAX_NUM_SEQS_ASSUMED, ReplicaSnapshot};
+use crate::routing::{Advice, DecisionCounts, MAX_NUM_SEQS_ASSUMED, ReplicaSnapshot};
 
 #[derive(Serialize)]
 struct Routing<'a> {
@@ -22,6 +23,9 @@ struct Routing<'a> {
     /// Since when the totals count, in seconds since 1970.
     since: u64,
     totals: Totals,
+    admission: Admission,
+    cache: Cache,
+    advice: Option<AdviceToOperator>,
     replicas: Vec<Replica<'a>>,
 }
 
@@ -31,6 +35,12 @@ struct Totals {
     #[serde(flatten)]
     decisions: DecisionCounts,
     failed_over: u64,
+}
+
+#[derive(Serialize)]
+struct AdviceToOperator {
+    name: Advice,
+    sentence: &'static str,
 }
 
 #[derive(Serialize)]
@@ -47,6 +57,9 @@ struct Replica<'a> {
     conversations: u32,
     live: u32,
     load: f64,
+    held_tokens: u64,
+    capacity_tokens: Option<u64>,
+    capacity_source: &'static str,
     running: Option<u64>,
     waiting: Option<u64>,
     kv_cache_usage: Option<f64>,
@@ -79,6 +92,9 @@ pub fn of(model: &Model, since: u64) -> Value {
             decisions: snapshot.decisions,
             failed_over: snapshot.failed_over,
         },
+        admission: admission_json::admission(&snapshot),
+        cache: admission_json::cache(&snapshot),
+        advice: snapshot.advice.map(|name| AdviceToOperator { name, sentence: name.sentence() }),
         replicas: snapshot.replicas.iter().map(replica).collect(),
     };
     json!(routing)
@@ -99,6 +115,9 @@ fn replica(replica: &ReplicaSnapshot) -> Replica<'_> {
         conversations: replica.conversations,
         live: replica.live,
         load: replica.load,
+        held_tokens: replica.held_tokens,
+        capacity_tokens: replica.capacity_tokens,
+        capacity_source: replica.capacity_source.name(),
         running: reading.and_then(|reading| reading.running),
         waiting: reading.and_then(|reading| reading.waiting),
         kv_cache_usage: reading.and_then(|reading| reading.kv_cache_usage),

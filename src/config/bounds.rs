@@ -108,7 +108,7 @@ macro_rules! counted {
         }
     )*};
 }
-counted!(u32, usize);
+counted!(u32, u64, usize);
 
 fn split(text: &str) -> (&str, &str) {
     let text = text.trim();

@@ -2,10 +2,11 @@
 
 use super::place::{Place, Section};
 use super::{
-    AccessLog, Admin, Agents, ClientCredentials, Config, Engine, EngineUrl, Limits, Listen, Model, Scrape, Secret,
-    Server, SessionRules, SpillThreshold, settings,
+    AccessLog, Admin, Agents, Bounds, ClientCredentials, Config, Engine, EngineUrl, Limits, Listen, Model, Quantity,
+    Scrape, Secret, Server, SessionRules, SpillThreshold, settings,
 };
 use crate::request::source::KeySource;
+use crate::routing::{Admission, AdmissionMode, Overdue};
 use http::HeaderName;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -146,6 +147,11 @@ fn models(place: &Place, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Mode
             max_num_seqs: s.get("max_num_seqs", None, |place| place.within(&settings::MAX_NUM_SEQS).map(Some)),
             idle_forget: s.within("idle_forget", &settings::IDLE_FORGET),
             conversations_max: s.within("conversations_max", &settings::CONVERSATIONS),
+            admission: Admission {
+                kv_cache_tokens:
+                    s.get("kv_cache_tokens", None, |place| place.within(&settings::KV_CACHE_TOKENS).map(Some)),
+                ..s.get("admission", Admission::default(), admission)
+            },
             replicas: engines(&s.place("replicas"), bound, folder).unwrap_or_default(),
         }))
     })
@@ -167,6 +173,30 @@ fn spill_threshold(place: &Place) -> Option<SpillThreshold> {
     place.value(format!("auto or a whole number from {bounds}"), |text| match text {
         "auto" => Some(SpillThreshold::Auto),
         number => bounds.read(number).map(SpillThreshold::Set),
+    })
+}
+
+/// The mode alone, or with how the wait goes.
+fn admission(place: &Place) -> Option<Admission> {
+    if place.is_value() {
+        return place.choice().map(|mode| Admission { mode, ..Admission::default() });
+    }
+    Some(place.section(|s| Admission {
+        mode: s.get("mode", AdmissionMode::Auto, Place::choice),
+        max_wait: s.within("max_wait", &settings::MAX_WAIT),
+        overdue: s.get("overdue", Overdue::Refuse, Place::choice),
+        parked_max: s.within("parked_max", &settings::PARKED),
+        rotate: s.get("rotate", None, |place| set_unless("off", place, &settings::ROTATE)),
+        linger: s.get("linger", None, |place| set_unless("auto", place, &settings::LINGER)),
+        ..Admission::default()
+    }))
+}
+
+/// A quantity, or none where the word stands in its place.
+fn set_unless<T: Quantity>(word: &str, place: &Place, bounds: &Bounds<T>) -> Option<Option<T>> {
+    place.value(format!("{word} or {} from {bounds}", T::WHAT), |text| match text {
+        text if text == word => Some(None),
+        text => bounds.read(text).map(Some),
     })
 }
 

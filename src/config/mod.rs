@@ -18,6 +18,7 @@ pub use fault::{Fault, Faults, Position};
 pub use secret::{SECRET_MAX, Secret};
 
 use crate::request::source::KeySource;
+use crate::routing::Admission;
 use http::HeaderName;
 use serde::Deserialize;
 use std::cell::RefCell;
@@ -140,6 +141,8 @@ pub struct Model {
     pub idle_forget: Duration,
     /// Conversations remembered at once.
     pub conversations_max: usize,
+    /// Whether new conversations wait for room in the caches, and how.
+    pub admission: Admission,
     /// At least one, no engine twice.
     pub replicas: Vec<Engine>,
 }

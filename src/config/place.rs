@@ -47,6 +47,11 @@ impl<'f> Place<'f> {
         !matches!(self.node, Node::Missing)
     }
 
+    /// Whether one value stands here, and neither a list nor a mapping.
+    pub fn is_value(&self) -> bool {
+        matches!(self.node, Node::Scalar(scalar) if scalar.kind != Kind::Null)
+    }
+
     /// Notes that something else was expected here.
     pub fn expected<T>(&self, what: impl Display) -> Option<T> {
         if self.lenient && !self.is_given() {

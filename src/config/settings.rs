@@ -69,6 +69,21 @@ pub const IDLE_FORGET: Bounds<Duration> =
 
 pub const CONVERSATIONS: Bounds<usize> = Bounds { default: 8192, min: 1, max: 1_000_000 };
 
+/// Only the range holds: where it is not set, the engine says it, or it is learned. 1 000 000 000 is above any cache.
+pub const KV_CACHE_TOKENS: Bounds<u64> = Bounds { default: 200_000, min: 1, max: 1_000_000_000 };
+
+pub const MAX_WAIT: Bounds<Duration> =
+    Bounds { default: Duration::from_secs(240), min: Duration::ZERO, max: Duration::from_mins(30) };
+
+pub const PARKED: Bounds<usize> = Bounds { default: 1024, min: 0, max: 1_000_000 };
+
+/// Only the range holds: the default is never.
+pub const ROTATE: Bounds<u32> = Bounds { default: 3, min: 1, max: 1000 };
+
+/// Only the range holds: the default follows from the pauses seen.
+pub const LINGER: Bounds<Duration> =
+    Bounds { default: Duration::from_secs(5), min: Duration::ZERO, max: Duration::from_mins(10) };
+
 /// Entries in the list of one model.
 pub const ENGINES_MAX: usize = 1024;
 /// Replicas of one model: each rank of each engine is one.

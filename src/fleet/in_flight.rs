@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
 use super::{Engine, Model, now};
-use crate::routing::{Ask, Decision, Retry, Target, Tokens, Turn, Verdict};
+use crate::routing::{Ask, CacheOutcome, Decision, Retry, Router, Target, Tokens, Turn};
 
-/// A request on its way to a replica: counted in there when made, counted out when dropped, whatever ends it.
+/// A request on its way to a replica: counted in there when made, counted out at its end, whatever ends it.
 pub struct InFlight {
     model: Arc<Model>,
     ask: Ask,
@@ -12,24 +12,29 @@ pub struct InFlight {
     replica: String,
     /// Engines tried, the present one last.
     tried: Vec<usize>,
+    /// Whether it is counted in and not yet out.
+    counted_in: bool,
 }
 
 /// What a request is to the router.
 enum Way {
-    /// A turn, counted in; the tokens that the engine reported for it.
-    Turn(Turn, Option<Tokens>),
+    /// A turn.
+    Turn(Turn),
     /// No turn of a conversation (counting tokens, rendering): counted nowhere.
     Follows(Target),
 }
 
 impl InFlight {
-    /// Routes a request that generates. None: the model has no engine.
-    pub fn route(model: Arc<Model>, ask: Ask) -> Option<InFlight> {
-        let mut router = model.router.lock();
-        let Verdict::Go(turn) = router.route(&ask, now())? else { return None };
-        let (tried, replica) = (vec![turn.target.engine], router.replica_name(&turn.target));
-        drop(router);
-        Some(InFlight { model, ask, way: Way::Turn(turn, None), replica, tried })
+    /// A turn that `router` has just counted in.
+    pub(super) fn of_turn(model: &Arc<Model>, router: &Router, ask: Ask, turn: Turn) -> InFlight {
+        InFlight {
+            model: model.clone(),
+            ask,
+            replica: router.replica_name(&turn.target),
+            tried: vec![turn.target.engine],
+            way: Way::Turn(turn),
+            counted_in: true,
+        }
     }
 
     /// Sends a request after its conversation that generates nothing: it is counted in no decision and not in flight.
@@ -38,14 +43,15 @@ impl InFlight {
         let target = router.follow(&ask, &[], now())?;
         let replica = router.replica_name(&target);
         drop(router);
-        Some(InFlight { model, ask, way: Way::Follows(target), replica, tried: vec![target.engine] })
+        let (way, tried) = (Way::Follows(target), vec![target.engine]);
+        Some(InFlight { model, ask, way, replica, tried, counted_in: false })
     }
 
     /// Moves to an engine not yet tried. False: there is none, and the request stays where it is.
     pub fn fail_over(&mut self, why: Retry) -> bool {
         let mut router = self.model.router.lock();
         let moved = match &mut self.way {
-            Way::Turn(turn, _) => {
+            Way::Turn(turn) => {
                 router.retry(&self.ask, turn, &self.tried, why, now()).map(|next| *turn = next).is_some()
             }
             Way::Follows(target) => router.follow(&self.ask, &self.tried, now()).map(|next| *target = next).is_some(),
@@ -53,13 +59,46 @@ impl InFlight {
         if moved {
             self.replica = router.replica_name(self.target());
             self.tried.push(self.target().engine);
+            drop(router);
+            self.model.wake();
         }
         moved
     }
 
+    /// The first byte of a streamed answer has come.
+    pub fn began(&mut self) {
+        if let Way::Turn(turn) = &mut self.way {
+            self.model.router.lock().began(turn, now());
+        }
+    }
+
+    /// Counts the request out; `tokens` are those that the engine reported for it. Says what became of its
+    /// conversation's cache, where that can be told.
+    pub fn finish(&mut self, tokens: Option<Tokens>) -> Option<CacheOutcome> {
+        if !self.counted_in {
+            return None;
+        }
+        let outcome = self.count_out(tokens);
+        self.model.wake();
+        outcome
+    }
+
+    /// Counts the request out and wakes nobody: for who does that next anyway.
+    pub(super) fn count_out_quietly(mut self) {
+        self.count_out(None);
+    }
+
+    fn count_out(&mut self, tokens: Option<Tokens>) -> Option<CacheOutcome> {
+        self.counted_in = false;
+        match &self.way {
+            Way::Turn(turn) => self.model.router.lock().finish(turn, tokens, now()),
+            Way::Follows(_) => None,
+        }
+    }
+
     fn target(&self) -> &Target {
         match &self.way {
-            Way::Turn(turn, _) => &turn.target,
+            Way::Turn(turn) => &turn.target,
             Way::Follows(target) => target,
         }
     }
@@ -76,7 +115,7 @@ impl InFlight {
     /// Why the request went where it went first; none if it was only sent after its conversation.
     pub fn decision(&self) -> Option<Decision> {
         match &self.way {
-            Way::Turn(turn, _) => Some(turn.decision),
+            Way::Turn(turn) => Some(turn.decision),
             Way::Follows(_) => None,
         }
     }
@@ -99,8 +138,6 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        if let Way::Turn(turn, tokens) = &self.way {
-            self.model.router.lock().finish(turn, *tokens, now());
-        }
+        self.finish(None);
     }
 }

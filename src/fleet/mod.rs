@@ -4,7 +4,9 @@ mod clock;
 mod engine;
 mod fetch;
 mod in_flight;
+mod in_force;
 mod model;
+mod parking;
 mod scrape;
 pub mod vllm_metrics;
 
@@ -12,5 +14,7 @@ pub use clock::now;
 pub use engine::{Engine, tcp_keepalive};
 pub use fetch::{Answer, Fetcher, bearer};
 pub use in_flight::InFlight;
+pub use in_force::InForce;
 pub use model::{ANY_MODEL, Fleet, Model};
+pub use parking::{Routed, Wait, WakeService};
 pub use scrape::{ScrapeService, Scraper};

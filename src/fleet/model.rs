@@ -4,8 +4,10 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::Engine;
+use super::in_force::Said;
+use super::parking::Waits;
 use crate::config;
-use crate::routing::{Admission, EngineSpec, Router, Settings, Target, auto_spill_threshold};
+use crate::routing::{AdmissionMode, EngineSpec, Router, Settings, Target, auto_spill_threshold};
 
 /// What a nameless model is called in metrics, logs and JSON: every model name goes there.
 pub const ANY_MODEL: &str = "*";
@@ -16,6 +18,8 @@ pub struct Model {
     pub name: Option<String>,
     /// Decisions and the counts that they rest on, together under one lock: a burst sees every count at once.
     pub router: Mutex<Router>,
+    pub(super) waits: Waits,
+    pub(super) said: Said,
     settings: ArcSwap<config::Model>,
     /// By the router's index of engines.
     engines: ArcSwap<Vec<Arc<Engine>>>,
@@ -26,6 +30,8 @@ impl Model {
         let model = Model {
             name: settings.name.clone(),
             router: Mutex::new(Router::new(routing_settings(settings), &specs(settings))),
+            waits: Waits::default(),
+            said: Said::default(),
             settings: ArcSwap::from_pointee(settings.clone()),
             engines: ArcSwap::default(),
         };
@@ -33,12 +39,21 @@ impl Model {
         model
     }
 
-    fn configure(&self, settings: &config::Model) {
+    fn configure(self: &Arc<Model>, settings: &config::Model) {
         self.settings.store(Arc::new(settings.clone()));
         // Under one lock: no request gets the index of an engine that is not in its place yet.
         let mut router = self.router.lock();
         router.configure(routing_settings(settings), &specs(settings));
         self.set_engines(&router, settings);
+        drop(router);
+        self.wake();
+    }
+
+    /// The model is served no more: those who wait for room go on as they are, since nobody looks after them from now on.
+    fn retire(self: &Arc<Model>) {
+        let mut settings = self.settings().as_ref().clone();
+        settings.admission.mode = AdmissionMode::Off;
+        self.configure(&settings);
     }
 
     /// Puts new engines at the places that the router gave them. Those that stay keep what is known of them.
@@ -97,15 +112,18 @@ impl Fleet {
 
     /// The fleet that a new configuration describes. Models that stay are the same ones, with all that they hold.
     pub fn reconfigured(&self, config: &config::Config) -> Fleet {
-        let models =
-            config.models.iter().map(|settings| match self.models.iter().find(|model| model.name == settings.name) {
-                Some(model) => {
-                    model.configure(settings);
-                    model.clone()
-                }
-                None => Arc::new(Model::new(settings)),
-            });
-        Fleet { models: models.collect() }
+        let known = |settings: &config::Model| self.models.iter().find(|model| model.name == settings.name);
+        let models = config.models.iter().map(|settings| match known(settings) {
+            Some(model) => {
+                model.configure(settings);
+                model.clone()
+            }
+            None => Arc::new(Model::new(settings)),
+        });
+        let models: Vec<Arc<Model>> = models.collect();
+        let gone = self.models.iter().filter(|model| !models.iter().any(|stays| Arc::ptr_eq(stays, model)));
+        gone.for_each(|model| model.retire());
+        Fleet { models }
     }
 
     /// The models, in the order of the configuration.
@@ -137,7 +155,7 @@ fn routing_settings(settings: &config::Model) -> Settings {
         spill_threshold,
         idle_forget: settings.idle_forget,
         conversations_max: settings.conversations_max,
-        admission: Admission::off(),
+        admission: settings.admission.clone(),
     }
 }
 

@@ -46,6 +46,7 @@ impl Scraper {
         let task = self.task.load();
         let spread = task.settings.interval / 5;
         for model in task.fleet.models() {
+            model.tell();
             for (index, engine) in model.engines() {
                 let Some(check) = engine.begin_check() else { continue };
                 let delay = if engine.answered() { jitter(spread) } else { Duration::ZERO };
@@ -59,14 +60,16 @@ impl Scraper {
         }
     }
 
-    async fn check(&self, model: &Model, index: usize, engine: &Engine) {
+    async fn check(&self, model: &Arc<Model>, index: usize, engine: &Engine) {
         if let Err(error) = engine.resolve().await {
             warn!("{}: {error}", engine.name);
         }
         let (scraped, probed) = tokio::join!(self.scrape(model, index, engine), self.probe(engine));
         let outcome = scraped.and(probed);
         let Some(up) = engine.checked(outcome.is_ok()) else { return };
-        if model.router.lock().set_up(index, up) {
+        let changed = model.router.lock().set_up(index, up);
+        if changed {
+            model.wake();
             match outcome {
                 Ok(()) => info!("replica {} answers again: in use", engine.name),
                 Err(error) => warn!("replica {} is out: {:?}", engine.name, error.etype()),
@@ -75,7 +78,7 @@ impl Scraper {
     }
 
     /// Reads the metrics. An engine that serves none is only without readings, not out of order.
-    async fn scrape(&self, model: &Model, index: usize, engine: &Engine) -> Result<()> {
+    async fn scrape(&self, model: &Arc<Model>, index: usize, engine: &Engine) -> Result<()> {
         let (timeout, max_bytes) = {
             let settings = &self.task.load().settings;
             (settings.timeout, settings.max_bytes)
@@ -92,7 +95,9 @@ impl Scraper {
             log::debug!("{}: its /metrics has no series of vLLM", engine.name);
             return Ok(());
         }
-        if model.router.lock().read(index, &readings(&metrics), now()) {
+        let restarted = model.router.lock().read(index, &readings(&metrics), now());
+        if restarted {
+            model.wake();
             info!("replica {} has restarted: its conversations are placed anew", engine.name);
         }
         Ok(())

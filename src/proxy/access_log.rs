@@ -88,7 +88,11 @@ pub struct Line<'a> {
     pub bytes_out: u64,
     pub first_byte_s: Option<f64>,
     pub total_s: f64,
+    /// How long it waited for room, if it had to.
+    pub parked_s: Option<f64>,
     pub usage: Option<Usage>,
+    /// What became of its conversation's cache.
+    pub cache: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -106,9 +110,11 @@ struct JsonLine<'a> {
     bytes_out: u64,
     first_byte_s: Option<f64>,
     total_s: f64,
+    parked_s: Option<f64>,
     prompt_tokens: Option<u64>,
     cached_tokens: Option<u64>,
     completion_tokens: Option<u64>,
+    cache: Option<&'a str>,
 }
 
 impl Line<'_> {
@@ -127,19 +133,22 @@ impl Line<'_> {
             bytes_out: self.bytes_out,
             first_byte_s: self.first_byte_s,
             total_s: self.total_s,
+            parked_s: self.parked_s,
             prompt_tokens: self.usage.map(|usage| usage.prompt),
             cached_tokens: self.usage.and_then(|usage| usage.cached),
             completion_tokens: self.usage.map(|usage| usage.completion),
+            cache: self.cache,
         };
         serde_json::to_string(&line).unwrap_or_default()
     }
 
     fn text(&self) -> String {
         let or_dash = |value: Option<&str>| value.unwrap_or("-").to_owned();
+        let seconds = |value: Option<f64>| value.map_or("-".to_owned(), |seconds| format!("{seconds:.3}"));
         let number = |value: Option<u64>| value.map_or("-".to_owned(), |number| number.to_string());
         format!(
             "{} {} {} {} model={} replica={} decision={} status={} error={} in={} out={} first_byte={} total={:.3} \
-             prompt={} cached={} completion={}",
+             parked={} prompt={} cached={} completion={} cache={}",
             rfc3339(self.at),
             self.request_id,
             self.method,
@@ -151,11 +160,13 @@ impl Line<'_> {
             or_dash(self.error),
             self.bytes_in,
             self.bytes_out,
-            self.first_byte_s.map_or("-".to_owned(), |seconds| format!("{seconds:.3}")),
+            seconds(self.first_byte_s),
             self.total_s,
+            seconds(self.parked_s),
             number(self.usage.map(|usage| usage.prompt)),
             number(self.usage.and_then(|usage| usage.cached)),
             number(self.usage.map(|usage| usage.completion)),
+            or_dash(self.cache),
         )
     }
 }

@@ -8,6 +8,7 @@ use pingora::Result;
 use pingora::http::ResponseHeader;
 
 use super::Context;
+use crate::fleet::InFlight;
 use crate::metrics::METRICS;
 use crate::request::usage::{self, Usage, UsageReader};
 
@@ -51,6 +52,11 @@ impl UsageTap {
             }
             UsageTap::Waiting | UsageTap::TooLong | UsageTap::Silent => {}
         }
+    }
+
+    /// Whether the answer is a stream, whose first byte comes as soon as its prompt is read.
+    fn is_streamed(&self) -> bool {
+        matches!(self, UsageTap::Streamed(_))
     }
 
     /// Whether a stream has come to its last event.
@@ -103,7 +109,11 @@ pub fn header(answer: &mut ResponseHeader, version: Version, context: &mut Conte
 /// A piece of the answer's body on its way to the client.
 pub fn body(piece: Option<&[u8]>, context: &mut Context) {
     let Some(piece) = piece.filter(|piece| !piece.is_empty()) else { return };
-    context.first_byte.get_or_insert_with(Instant::now);
+    if context.first_byte.is_none() {
+        context.first_byte = Some(Instant::now());
+        let streamed = context.usage.as_ref().is_some_and(UsageTap::is_streamed);
+        context.in_flight.as_mut().filter(|_| streamed).into_iter().for_each(InFlight::began);
+    }
     if let Some(usage) = &mut context.usage {
         usage.feed(piece);
     }

@@ -90,7 +90,7 @@ impl Edge {
         let mut session = ServerSession::new_http1(stream);
         session.set_keepalive(None);
         let body = error.body(Dialect::OpenAi, "-");
-        let Ok(mut answer) = error.header(body.len(), "-") else { return };
+        let Ok(mut answer) = error.header(Dialect::OpenAi, body.len(), "-") else { return };
         if answer.insert_header(header::CONNECTION, "close").is_ok()
             && session.write_response_header(answer).await.is_ok()
             && session.write_response_body(body, true).await.is_ok()

@@ -1,6 +1,6 @@
 use std::any::Any;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use pingora_proxy::Session;
 
@@ -11,7 +11,7 @@ use super::buffered::{Buffered, Reservation};
 use super::connection::Connection;
 use super::error::OwnError;
 use super::replay::Wrapped;
-use crate::fleet::InFlight;
+use crate::fleet::{InFlight, Model};
 use crate::live::Live;
 use crate::request::Dialect;
 
@@ -28,6 +28,10 @@ pub struct Context {
     pub reservation: Reservation,
     /// Bytes of its body.
     pub body_bytes: u64,
+    /// What it is for, once that is known.
+    pub model: Option<Arc<Model>>,
+    /// How long it waited for room, if it had to.
+    pub parked: Option<Duration>,
     /// Where it was sent; none while that is open and for what the balancer answers itself.
     pub in_flight: Option<InFlight>,
     /// A reused connection was closed under it, and there is no other replica: once more here, on a fresh one.
@@ -55,6 +59,8 @@ impl Context {
             dialect: Dialect::OpenAi,
             reservation: Reservation::new(buffered),
             body_bytes: 0,
+            model: None,
+            parked: None,
             in_flight: None,
             once_more_here: false,
             answered: false,

@@ -13,6 +13,7 @@ use super::{Context, Proxy};
 use crate::metrics::METRICS;
 use crate::request::endpoint;
 use crate::request::usage::Usage;
+use crate::routing::{CacheOutcome, Tokens};
 
 /// The status that the log gives a request whose client left before the answer (nginx's convention).
 const CLIENT_CLOSED: u16 = 499;
@@ -21,7 +22,7 @@ const CLIENT_CLOSED: u16 = 499;
 pub async fn answer_error(session: &mut Session, context: &mut Context, error: OwnError) -> Result<()> {
     METRICS.own_errors.with_label_values(&[error.code()]).inc();
     let body = error.body(context.dialect, &context.request_id);
-    let mut answer = error.header(body.len(), &context.request_id)?;
+    let mut answer = error.header(context.dialect, body.len(), &context.request_id)?;
     context.own_error = Some(error);
     if !session.downstream_session.is_body_done() || session.downstream_session.get_keepalive().is_none() {
         session.downstream_session.set_keepalive(None);
@@ -56,7 +57,7 @@ pub async fn fail(session: &mut Session, error: &Error, context: &mut Context) -
         (false, false) => {
             log::warn!("{}: no answer ({})", context.summary(), error.etype().as_str());
             let error = own_error(error);
-            let status = error.status().as_u16();
+            let status = error.status(context.dialect).as_u16();
             // If the client has gone meanwhile, that is all there is to know.
             let _ = answer_error(session, context, error).await;
             status
@@ -113,6 +114,13 @@ impl Proxy {
         let seconds = |moment: Instant| (moment - context.began).as_secs_f64();
         let total_s = context.began.elapsed().as_secs_f64();
         let first_byte_s = context.first_byte.map(seconds);
+        let tokens =
+            usage.map(|usage| Tokens { prompt: usage.prompt, cached: usage.cached, completion: usage.completion });
+        let cache = context.in_flight.as_mut().and_then(|in_flight| in_flight.finish(tokens));
+        let model = context.model.as_ref().map(|model| model.label());
+        if let (Some(model), Some(parked)) = (model, context.parked) {
+            METRICS.parked_seconds.with_label_values(&[model]).observe(parked.as_secs_f64());
+        }
         let replica = context.in_flight.as_ref().map(|in_flight| in_flight.replica());
         if let Some(in_flight) = &context.in_flight {
             let (model, replica) = (in_flight.model().label(), replica.unwrap_or_default());
@@ -132,7 +140,7 @@ impl Proxy {
             request_id: &context.request_id,
             method: endpoint::shown_method(&session.req_header().method),
             path: endpoint::shown(session.req_header().uri.path()),
-            model: context.in_flight.as_ref().map(|in_flight| in_flight.model().label()),
+            model,
             replica,
             decision: context.in_flight.as_ref().and_then(|in_flight| in_flight.decision()).map(|d| d.name()),
             status,
@@ -141,7 +149,9 @@ impl Proxy {
             bytes_out: session.downstream_session.body_bytes_sent() as u64,
             first_byte_s,
             total_s,
+            parked_s: context.parked.map(|parked| parked.as_secs_f64()),
             usage,
+            cache: cache.map(CacheOutcome::name),
         });
     }
 }

@@ -7,6 +7,7 @@ use pingora::http::ResponseHeader;
 use serde_json::json;
 
 use crate::request::Dialect;
+use crate::routing::{Refusal, RefusedWhy};
 
 /// An error of the balancer's own. Its code is stable: programs may rely on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,13 +20,33 @@ pub enum OwnError {
     NotJson,
     UnreadableBody,
     BadRequest,
-    BodyTooLarge { bytes_max: u64 },
-    BodyTimeout { seconds: u64 },
+    BodyTooLarge {
+        bytes_max: u64,
+    },
+    BodyTimeout {
+        seconds: u64,
+    },
     Overloaded,
+    /// There was no room in the caches of the model.
+    NotAdmitted(Refusal),
     NoReplica,
     ReplicaFailed,
     TooManyConnections,
     Internal,
+}
+
+/// Why a request goes no further.
+pub enum Stopped {
+    /// The balancer answers it.
+    Own(OwnError),
+    /// There is nobody to answer.
+    Failed(Box<pingora::Error>),
+}
+
+impl From<OwnError> for Stopped {
+    fn from(error: OwnError) -> Stopped {
+        Stopped::Own(error)
+    }
 }
 
 impl OwnError {
@@ -43,6 +64,8 @@ impl OwnError {
             OwnError::BodyTooLarge { .. } => "body_too_large",
             OwnError::BodyTimeout { .. } => "body_timeout",
             OwnError::Overloaded => "overloaded",
+            OwnError::NotAdmitted(Refusal { why: RefusedWhy::Overdue, .. }) => "admission_overdue",
+            OwnError::NotAdmitted(Refusal { why: RefusedWhy::Full, .. }) => "admission_full",
             OwnError::NoReplica => "no_replica",
             OwnError::ReplicaFailed => "replica_failed",
             OwnError::TooManyConnections => "too_many_connections",
@@ -50,7 +73,16 @@ impl OwnError {
         }
     }
 
-    pub fn status(&self) -> StatusCode {
+    /// The status in `dialect`: Anthropic has one of its own, which its clients know, for a service that is full.
+    pub fn status(&self, dialect: Dialect) -> StatusCode {
+        match (self, dialect) {
+            (OwnError::NotAdmitted(_), Dialect::Anthropic) => StatusCode::from_u16(529).unwrap_or(self.kind()),
+            _ => self.kind(),
+        }
+    }
+
+    /// The status by which errors are told apart.
+    fn kind(&self) -> StatusCode {
         match self {
             OwnError::UnknownRoute | OwnError::ClosedRoute | OwnError::UnknownModel => StatusCode::NOT_FOUND,
             OwnError::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
@@ -59,7 +91,7 @@ impl OwnError {
             }
             OwnError::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             OwnError::BodyTimeout { .. } => StatusCode::REQUEST_TIMEOUT,
-            OwnError::Overloaded | OwnError::NoReplica | OwnError::TooManyConnections => {
+            OwnError::Overloaded | OwnError::NotAdmitted(_) | OwnError::NoReplica | OwnError::TooManyConnections => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             OwnError::ReplicaFailed => StatusCode::BAD_GATEWAY,
@@ -83,6 +115,13 @@ impl OwnError {
             OwnError::BodyTooLarge { bytes_max } => format!("The body is larger than {bytes_max} bytes."),
             OwnError::BodyTimeout { seconds } => format!("The body did not arrive within {seconds} s."),
             OwnError::Overloaded => "Too many request bodies are held at this moment. Try again.".into(),
+            OwnError::NotAdmitted(Refusal { why: RefusedWhy::Overdue, .. }) => {
+                "No replica has had room for this conversation yet. Its place in line is kept for a minute: try again."
+                    .into()
+            }
+            OwnError::NotAdmitted(Refusal { why: RefusedWhy::Full, .. }) => {
+                "Too many conversations wait for room at this moment. Try again.".into()
+            }
             OwnError::NoReplica => "No replica of this model can be reached. Try again.".into(),
             OwnError::ReplicaFailed => "The replica failed while it answered. Try again.".into(),
             OwnError::TooManyConnections => "Too many connections are open. Try again.".into(),
@@ -91,12 +130,15 @@ impl OwnError {
     }
 
     /// Seconds after which another try makes sense.
-    fn retry_after_s(&self) -> Option<u32> {
-        matches!(self.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::BAD_GATEWAY).then_some(1)
+    fn retry_after_s(&self) -> Option<u64> {
+        match self {
+            OwnError::NotAdmitted(refusal) => Some(refusal.retry_after_s),
+            _ => matches!(self.kind(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::BAD_GATEWAY).then_some(1),
+        }
     }
 
     fn openai_type(&self) -> &'static str {
-        match self.status() {
+        match self.kind() {
             StatusCode::NOT_FOUND => "not_found_error",
             StatusCode::SERVICE_UNAVAILABLE => "service_unavailable_error",
             status if status.is_server_error() => "server_error",
@@ -105,7 +147,7 @@ impl OwnError {
     }
 
     fn anthropic_type(&self) -> &'static str {
-        match self.status() {
+        match self.kind() {
             StatusCode::NOT_FOUND => "not_found_error",
             StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
             StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
@@ -138,12 +180,12 @@ impl OwnError {
         Bytes::from([b"\n\n", name.as_bytes(), b"data: ", &body[..], b"\n\n"].concat())
     }
 
-    /// The response's header, for a body of `length` bytes.
+    /// The response's header in `dialect`, for a body of `length` bytes.
     ///
     /// # Errors
     /// Never in practice: all the values are valid in a header.
-    pub fn header(&self, length: usize, request_id: &str) -> Result<Box<ResponseHeader>> {
-        let mut answer = ResponseHeader::build(self.status(), Some(8))?;
+    pub fn header(&self, dialect: Dialect, length: usize, request_id: &str) -> Result<Box<ResponseHeader>> {
+        let mut answer = ResponseHeader::build(self.status(dialect), Some(8))?;
         answer.insert_header(header::CONTENT_TYPE, "application/json")?;
         answer.insert_header(header::CONTENT_LENGTH, length.to_string())?;
         answer.insert_header("x-request-id", request_id)?;

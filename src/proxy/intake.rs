@@ -8,13 +8,14 @@ use http::{HeaderMap, Method, header};
 use pingora::Result;
 use pingora_proxy::Session;
 
-use super::error::OwnError;
-use super::{Context, Proxy, body};
+use super::error::{OwnError, Stopped};
+use super::{Context, Proxy, body, parking};
 use crate::config::{Agents, Limits};
-use crate::fleet::{Fleet, InFlight, Model};
+use crate::fleet::{Fleet, InFlight, Model, Routed};
+use crate::metrics::METRICS;
 use crate::request::endpoint::{self, BodyForm, Endpoint, Route};
 use crate::request::{Caller, InHeaders, Peek, Rules, multipart, peek, session};
-use crate::routing::{Ask, Key, Pin};
+use crate::routing::{Ask, Key, Pin, RefusedWhy};
 
 /// A client that takes nothing of its answer for this long is cut off: it would hold a place at its replica for ever.
 const WRITE_MAX: Duration = Duration::from_secs(60);
@@ -27,8 +28,10 @@ impl Proxy {
     pub(super) async fn take_in(&self, session: &mut Session, context: &mut Context) -> Result<bool> {
         match self.try_take_in(session, context).await {
             Ok(answered) => Ok(answered),
-            Err(error) => {
+            Err(Stopped::Failed(error)) => Err(error),
+            Err(Stopped::Own(error)) => {
                 context.release_body();
+                context.unwrap_body(session);
                 let lingers = !session.downstream_session.is_body_done();
                 if let Err(error) = super::ending::answer_error(session, context, error).await {
                     log::debug!("{}: the client left before its answer: {error}", context.summary());
@@ -40,7 +43,7 @@ impl Proxy {
         }
     }
 
-    async fn try_take_in(&self, session: &mut Session, context: &mut Context) -> Result<bool, OwnError> {
+    async fn try_take_in(&self, session: &mut Session, context: &mut Context) -> Result<bool, Stopped> {
         session.downstream_session.set_write_timeout(Some(WRITE_MAX));
         let header = session.req_header();
         let (method, path) = (header.method.clone(), header.uri.path().to_owned());
@@ -51,32 +54,44 @@ impl Proxy {
                 self.answer_here(session, context, local, method == Method::HEAD).await;
                 return Ok(true);
             }
-            Route::Closed => return Err(OwnError::ClosedRoute),
-            Route::WrongMethod { allow } => return Err(OwnError::MethodNotAllowed(allow)),
-            Route::Unknown => return Err(OwnError::UnknownRoute),
+            Route::Closed => return Err(OwnError::ClosedRoute.into()),
+            Route::WrongMethod { allow } => return Err(OwnError::MethodNotAllowed(allow).into()),
+            Route::Unknown => return Err(OwnError::UnknownRoute.into()),
         };
         let limits: Limits = context.live.server.limits.clone();
         let body = body::read(&mut session.downstream_session, &mut context.reservation, &limits).await?;
         context.body_bytes = body.len() as u64;
-        context.in_flight = Some(self.route(context, &endpoint, &session.req_header().headers, &body)?);
         context.usage = endpoint.has_usage().then(Default::default);
+        let routed = self.route(context, &endpoint, session, &body)?;
         context.wrap_body(session, body);
+        context.in_flight = Some(match routed {
+            Routed::Sent(in_flight) => in_flight,
+            Routed::Parked(wait) => parking::end(wait, session, context).await?,
+            Routed::Refused(refusal) => {
+                if refusal.why == RefusedWhy::Full {
+                    METRICS.limits_hit.with_label_values(&["parked"]).inc();
+                }
+                return Err(OwnError::NotAdmitted(refusal).into());
+            }
+        });
         Ok(false)
     }
 
     fn route(
         &self,
-        context: &Context,
+        context: &mut Context,
         endpoint: &Endpoint,
-        headers: &HeaderMap,
+        session: &Session,
         body: &Bytes,
-    ) -> Result<InFlight, OwnError> {
+    ) -> Result<Routed, OwnError> {
+        let headers = &session.req_header().headers;
+        let live = context.live.clone();
         let rules = Rules {
-            headers: &context.live.session.headers,
-            sources: &context.live.session.sources,
-            agents_apart: context.live.session.agents == Agents::Separate,
+            headers: &live.session.headers,
+            sources: &live.session.sources,
+            agents_apart: live.session.agents == Agents::Separate,
         };
-        let fleet = &context.live.fleet;
+        let fleet = &live.fleet;
         let nameless = fleet.only().filter(|model| model.name.is_none());
         let in_headers = session::from_headers(rules, endpoint, headers);
         // With a nameless model and a session in the headers, there is nothing to look for in the body.
@@ -97,18 +112,22 @@ impl Proxy {
             }
         };
         let peeked: Option<&Peek> = peeked.as_ref().and_then(|peek| peek.as_ref().ok());
-        let session = match in_headers {
+        let conversation = match in_headers {
             InHeaders::Found(session) => Some(session),
             InHeaders::NeedsBody => session::find(rules, endpoint, headers, peeked),
             InHeaders::Absent => None,
         };
-        let key: Option<Key> = session.map(|session| self.keys.key(&session, Caller::of(headers)));
-        let ask = Ask { key, pin: pin(headers), caller: 0, bytes: body.len() as u64 };
-        let in_flight = match endpoint.counted() {
-            true => InFlight::route(model, ask),
-            false => InFlight::follow(model, ask),
+        let caller = Caller::of(headers);
+        let key: Option<Key> = conversation.map(|session| self.keys.key(&session, caller));
+        let address = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip());
+        let caller = self.keys.caller(caller, address);
+        let ask = Ask { key, pin: pin(headers), caller, bytes: body.len() as u64 };
+        context.model = Some(model.clone());
+        let routed = match endpoint.counted() {
+            true => model.route(ask),
+            false => InFlight::follow(model, ask).map(Routed::Sent),
         };
-        in_flight.ok_or(OwnError::NoReplica)
+        routed.ok_or(OwnError::NoReplica)
     }
 }
 

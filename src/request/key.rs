@@ -1,6 +1,7 @@
 //! From what a client sent to the key of its conversation: one way, and with a secret of this process.
 
 use std::hash::Hasher;
+use std::net::IpAddr;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -47,6 +48,20 @@ impl KeyHasher {
             write_field(&mut hasher, field);
         }
         Key::new(hasher.finish128().as_u128())
+    }
+
+    /// Tells callers apart: by their credential, else by the address that they call from.
+    pub fn caller(&self, caller: Caller<'_>, address: Option<IpAddr>) -> u64 {
+        let mut hasher = SipHasher13::new_with_key(&self.seed);
+        // Neither of the first bytes of a conversation's key.
+        hasher.write(&[2]);
+        let address = address.map(|address| address.to_string());
+        let unnamed = caller.authorization.is_none() && caller.api_key.is_none();
+        let address = address.as_ref().filter(|_| unnamed).map(|address| address.as_bytes());
+        for field in [caller.authorization, caller.api_key, address] {
+            write_field(&mut hasher, field);
+        }
+        hasher.finish128().h1
     }
 }
 

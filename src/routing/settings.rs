@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use serde::Deserialize;
+
 /// How one model is routed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -15,7 +17,7 @@ pub struct Settings {
 }
 
 /// Whether new conversations wait until a replica's cache has room for them.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admission {
     pub mode: AdmissionMode,
     /// Tokens of a replica's cache, where the configuration says so; else the engine's word, else what is learned.
@@ -33,7 +35,8 @@ pub struct Admission {
 }
 
 /// Whether admission is in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum AdmissionMode {
     /// In force.
     Auto,
@@ -55,7 +58,8 @@ impl AdmissionMode {
 }
 
 /// What happens to a request that has waited for as long as it may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Overdue {
     /// It is told to come back, and finds its place in the line again.
     Refuse,

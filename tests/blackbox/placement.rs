@@ -114,7 +114,8 @@ async fn places(balancer: &Balancer, engines: &[Engine], count: usize, held: boo
     went
 }
 
-/// Half of the cache in use weighs as much as four conversations, on a replica or in flight there.
+/// Half of the cache in use weighs as much as four conversations, on a replica or in flight there. So says the rule; with
+/// admission, what the conversations there take weighs instead.
 #[tokio::test]
 async fn a_full_cache_weighs_on_placement() {
     for (full, held, expected) in [
@@ -125,7 +126,7 @@ async fn a_full_cache_weighs_on_placement() {
     ] {
         let engines = engines::<2>().await;
         engines[full].vitals(|vitals| vitals.ranks[0].kv_cache_usage = Some(0.5));
-        let balancer = Balancer::start(one_model(&engines, json!({}))).await;
+        let balancer = Balancer::start(one_model(&engines, json!({"admission": "off"}))).await;
         balancer.scraped().await;
         assert_eq!(places(&balancer, &engines, 7, held).await, expected, "{full} is half full, held: {held}");
     }
@@ -136,7 +137,7 @@ async fn a_missing_reading_leaves_the_cache_out_for_all() {
     let engines = engines::<2>().await;
     engines[0].vitals(|vitals| vitals.ranks[0].kv_cache_usage = Some(0.9));
     engines[1].vitals(|vitals| vitals.ranks[0].kv_cache_usage = None);
-    let balancer = Balancer::start(one_model(&engines, json!({}))).await;
+    let balancer = Balancer::start(one_model(&engines, json!({"admission": "off"}))).await;
     let routing = balancer.scraped().await;
     assert_eq!(routing.replica(&engines[0].name())["kv_cache_usage"], 0.9);
     assert!(routing.replica(&engines[1].name())["kv_cache_usage"].is_null());
@@ -147,7 +148,7 @@ async fn a_missing_reading_leaves_the_cache_out_for_all() {
 async fn a_reading_older_than_15_s_leaves_the_cache_out_for_all() {
     let engines = engines::<2>().await;
     engines[0].vitals(|vitals| vitals.ranks[0].kv_cache_usage = Some(0.9));
-    let mut config = one_model(&engines, json!({}));
+    let mut config = one_model(&engines, json!({"admission": "off"}));
     // Only the first scrape, which comes at once, falls into this test.
     config["scrape"] = json!({"interval": "5 min"});
     let balancer = Balancer::start(config).await;

@@ -174,8 +174,9 @@ impl Shadow {
         }
     }
 
-    /// The cache is empty again; what runs still does.
+    /// The cache is empty again, and nothing has a place here. What runs still does.
     pub fn clear_idle(&mut self) {
+        self.running.values_mut().for_each(|running| running.placed = false);
         self.lingering.clear();
         self.left.clear();
         (self.lingering_tokens, self.left_tokens) = (0, 0);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use homing_bench::engine::{Profile, Snapshot};
-use homing_bench::experiment::{Arm, ArmKind, Asked, Choice, Plan, Span, Trace, TurnRecord};
+use homing_bench::experiment::{Answer, Arm, ArmKind, Asked, Finished, Plan, Span, ToldCapacity, Trace, TurnRecord};
 use homing_bench::fleet::{Fault, Fleet, FleetConfig};
 use homing_bench::live::{Dialect, Driver, LiveCells, Pace, Target, Via, Way};
 use homing_bench::load::{Load, Sessions};
@@ -38,6 +38,8 @@ fn plan() -> Plan {
     Plan {
         profile: Profile::load(&load.profile).expect("the profile is built in"),
         replicas: REPLICAS,
+        speeds: Vec::new(),
+        told_capacity: ToldCapacity::default(),
         load,
         arms: Vec::new(),
         tiers: vec![SESSIONS],
@@ -118,7 +120,7 @@ struct Told {
 }
 
 impl Arm for Noting {
-    fn route(&mut self, asked: &Asked) -> Choice {
+    fn route(&mut self, asked: &Asked) -> Answer {
         // What was said so far: the system prompt, a message, and more at each turn.
         let said = 544 + asked.turn.turn as u32 * 80;
         assert!(asked.prompt.len().abs_diff(said) < 40, "{said}: {}", asked.prompt.len());
@@ -126,7 +128,7 @@ impl Arm for Noting {
         (asked.turn.turn % REPLICAS).into()
     }
 
-    fn finish(&mut self, _: usize) {
+    fn finish(&mut self, _: &Finished) {
         self.0.lock().finished += 1;
     }
 

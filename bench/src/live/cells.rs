@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use homing::routing::Admission;
+
 use super::{Dialect, Driver, Pace, Target, Via, Way};
-use crate::balancer::Balancer;
+use crate::balancer::{Balancer, Served};
 use crate::experiment::{ArmKind, Plan, Row, Trace};
 use crate::fleet::{Fleet, FleetConfig};
 use crate::load::Sessions;
@@ -59,7 +61,7 @@ impl LiveCells {
         let balancer;
         let (via, way) = match chosen_by {
             ChosenBy::Homing => {
-                balancer = self.balancer(plan, fleet.replicas()).await?;
+                balancer = self.balancer(plan, arm, fleet.replicas()).await?;
                 (target(&balancer.address).into(), Way::AROUND_A_BALANCER)
             }
             ChosenBy::Vllm => (target(&fleet.replicas()[0]).into(), Way::AROUND_A_BALANCER),
@@ -73,11 +75,15 @@ impl LiveCells {
         Driver::new(via, Pace { speed: self.speed, way }, sessions).run(plan.span).await
     }
 
-    async fn balancer(&self, plan: &Plan, engines: &[SocketAddr]) -> Result<Balancer, String> {
+    async fn balancer(&self, plan: &Plan, arm: ArmKind, engines: &[SocketAddr]) -> Result<Balancer, String> {
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-        let scrape = Duration::from_secs_f64(SCRAPE_EVERY_S / self.speed);
-        let max_num_seqs = plan.profile.engine.max_num_seqs;
-        Balancer::start(&self.homing, folder.path(), &plan.profile.model.name, max_num_seqs, scrape, engines)
+        let served = Served {
+            name: &plan.profile.model.name,
+            max_num_seqs: plan.profile.engine.max_num_seqs,
+            scrape: Duration::from_secs_f64(SCRAPE_EVERY_S / self.speed),
+            max_wait: (arm == ArmKind::WorkingSet).then(|| Admission::default().max_wait.div_f64(self.speed)),
+        };
+        Balancer::start(&self.homing, folder.path(), &served, engines)
             .await
             .map_err(|error| format!("the balancer did not start: {error}"))
     }

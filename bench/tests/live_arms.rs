@@ -48,6 +48,9 @@ fn plan() -> Plan {
     }
 }
 
+/// The arms that the product itself plays.
+const HOMINGS_OWN: [ArmKind; 2] = [ArmKind::Affinity, ArmKind::WorkingSet];
+
 /// A cell that needs no balancer.
 async fn run(arm: ArmKind) -> Trace {
     let cells = LiveCells { homing: PathBuf::from("no-such-balancer"), speed: SPEED };
@@ -65,17 +68,19 @@ fn replicas_of_sessions(trace: &Trace) -> HashMap<u64, HashSet<usize>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_arm_but_homings_own_runs_without_a_balancer() {
-    for arm in ArmKind::value_variants().iter().filter(|arm| **arm != ArmKind::Affinity) {
+    for arm in ArmKind::value_variants().iter().filter(|arm| !HOMINGS_OWN.contains(arm)) {
         let trace = run(*arm).await;
         assert!(trace.turns.iter().any(|turn| turn.ended.is_some()), "{arm:?}");
     }
 }
 
 #[tokio::test]
-async fn homings_own_arm_runs_through_the_balancer() {
+async fn homings_own_arms_run_through_the_balancer() {
     let cells = LiveCells { homing: PathBuf::from("no-such-balancer"), speed: SPEED };
-    let outcome = cells.trace(&plan(), ArmKind::Affinity, SESSIONS, 1).await;
-    assert!(outcome.is_err_and(|error| error.contains("no-such-balancer")));
+    for arm in HOMINGS_OWN {
+        let outcome = cells.trace(&plan(), arm, SESSIONS, 1).await;
+        assert!(outcome.is_err_and(|error| error.contains("no-such-balancer")), "{arm:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,17 +1,18 @@
 //! What a routing decision takes, with 100,000 conversations in the table.
 
 use divan::{Bencher, black_box};
-use homing::routing::{Ask, EngineSpec, Key, Pin, Reading, Router, Settings, Time};
+use homing::routing::{Admission, Ask, EngineSpec, Key, Reading, Router, Settings, Time, Tokens, Turn, Verdict};
 
 const CONVERSATIONS: u128 = 100_000;
 const REPLICAS: [usize; 2] = [8, 1000];
+const REPLICAS_ADMITTED: [usize; 2] = [8, 64];
 
 fn main() {
     divan::main();
 }
 
-/// A router with every conversation at home and nothing in flight.
-fn full_router(replicas: usize) -> Router {
+/// A router with every conversation at home and nothing in flight. With admission, every cache is filled to `filled`.
+fn full_router(replicas: usize, admission: Admission, filled: f64) -> Router {
     let engines: Vec<EngineSpec> =
         (0..replicas).map(|index| EngineSpec { name: format!("engine-{index}:8000"), data_parallel_size: 1 }).collect();
     let settings = Settings {
@@ -19,9 +20,12 @@ fn full_router(replicas: usize) -> Router {
         spill_threshold: 64,
         idle_forget: std::time::Duration::from_secs(1800),
         conversations_max: CONVERSATIONS as usize,
+        admission,
     };
     let mut router = Router::new(settings, &engines);
-    let reading = Reading { kv_cache_usage: Some(0.5), ..Reading::default() };
+    let tokens = CONVERSATIONS as f64 / replicas as f64 * (TOKENS.prompt + 2 * TOKENS.completion) as f64;
+    let reading =
+        Reading { kv_cache_usage: Some(0.5), capacity_tokens: Some((tokens / filled) as u64), ..Reading::default() };
     for engine in 0..replicas {
         router.read(engine, &[reading], Time(0));
     }
@@ -31,21 +35,28 @@ fn full_router(replicas: usize) -> Router {
     router
 }
 
-fn key(conversation: u128) -> Key {
+const TOKENS: Tokens = Tokens { prompt: 10_000, cached: Some(0), completion: 250 };
+
+fn ask(conversation: u128) -> Ask {
     // Spread over all bits, as the true keys are.
-    Key::new(conversation.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
+    let key = Key::new(conversation.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
+    Ask { bytes: 4 * TOKENS.prompt, ..Ask::of(Some(key)) }
 }
 
-fn serve(router: &mut Router, conversation: u128) {
-    let ask = Ask { key: Some(key(conversation)), pin: Pin::None };
-    if let Some(route) = router.route(black_box(&ask), Time(0)) {
-        router.finish(&route.target);
+fn go(router: &mut Router, conversation: u128) -> Option<Turn> {
+    match router.route(black_box(&ask(conversation)), Time(0)) {
+        Some(Verdict::Go(turn)) => Some(turn),
+        _ => None,
     }
 }
 
-#[divan::bench(args = REPLICAS)]
-fn sticky_turn(bencher: Bencher, replicas: usize) {
-    let mut router = full_router(replicas);
+fn serve(router: &mut Router, conversation: u128) {
+    if let Some(turn) = go(router, conversation) {
+        router.finish(&turn, Some(TOKENS), Time(0));
+    }
+}
+
+fn sticky(bencher: Bencher, mut router: Router) {
     let mut turn = 0;
     bencher.bench_local(|| {
         turn = (turn + 7919) % CONVERSATIONS;
@@ -53,12 +64,43 @@ fn sticky_turn(bencher: Bencher, replicas: usize) {
     });
 }
 
-#[divan::bench(args = REPLICAS)]
-fn new_conversation(bencher: Bencher, replicas: usize) {
-    let mut router = full_router(replicas);
+fn new(bencher: Bencher, mut router: Router) {
     let mut conversation = CONVERSATIONS;
     bencher.bench_local(|| {
         conversation += 1;
         serve(&mut router, conversation);
+    });
+}
+
+#[divan::bench(args = REPLICAS)]
+fn rule_sticky_turn(bencher: Bencher, replicas: usize) {
+    sticky(bencher, full_router(replicas, Admission::off(), 0.5));
+}
+
+#[divan::bench(args = REPLICAS)]
+fn rule_new_conversation(bencher: Bencher, replicas: usize) {
+    new(bencher, full_router(replicas, Admission::off(), 0.5));
+}
+
+#[divan::bench(args = REPLICAS_ADMITTED)]
+fn admission_sticky_turn(bencher: Bencher, replicas: usize) {
+    sticky(bencher, full_router(replicas, Admission::default(), 0.5));
+}
+
+#[divan::bench(args = REPLICAS_ADMITTED)]
+fn admission_new_conversation(bencher: Bencher, replicas: usize) {
+    new(bencher, full_router(replicas, Admission::default(), 0.5));
+}
+
+/// A conversation is parked, its client leaves.
+#[divan::bench(args = REPLICAS_ADMITTED)]
+fn admission_parked(bencher: Bencher, replicas: usize) {
+    let mut router = full_router(replicas, Admission::default(), 1.0);
+    let mut conversation = CONVERSATIONS;
+    bencher.bench_local(|| {
+        conversation += 1;
+        if let Some(Verdict::Parked(ticket)) = router.route(black_box(&ask(conversation)), Time(0)) {
+            router.leave(ticket, Time(0));
+        }
     });
 }

@@ -12,6 +12,16 @@ use tokio::process::{Child, ChildStderr, Command};
 /// Time for the balancer to say where it listens.
 const START_MAX: Duration = Duration::from_secs(10);
 
+/// The model that a balancer serves, and how.
+pub struct Served<'a> {
+    pub name: &'a str,
+    pub max_num_seqs: u32,
+    /// The time between two readings of the engines.
+    pub scrape: Duration,
+    /// How long new conversations wait for room at most; none: they do not wait.
+    pub max_wait: Option<Duration>,
+}
+
 /// A running balancer. It ends when this is dropped.
 pub struct Balancer {
     /// Where clients connect.
@@ -22,20 +32,13 @@ pub struct Balancer {
 }
 
 impl Balancer {
-    /// Starts `binary` on free ports before `replicas`, which serve `model`, to read their metrics every `scrape`. Its configuration stands in `folder`.
+    /// Starts `binary` on free ports before `replicas`. Its configuration stands in `folder`.
     ///
     /// # Errors
     /// When it cannot be started or does not say in time where it listens.
-    pub async fn start(
-        binary: &Path,
-        folder: &Path,
-        model: &str,
-        max_num_seqs: u32,
-        scrape: Duration,
-        replicas: &[SocketAddr],
-    ) -> io::Result<Self> {
+    pub async fn start(binary: &Path, folder: &Path, model: &Served<'_>, replicas: &[SocketAddr]) -> io::Result<Self> {
         let file = folder.join("homing.yaml");
-        std::fs::write(&file, configuration(model, max_num_seqs, scrape, replicas))?;
+        std::fs::write(&file, configuration(model, replicas))?;
         let mut process = Command::new(binary)
             .args(["serve".as_ref(), "--config".as_ref(), file.as_os_str()])
             .stdin(Stdio::null())
@@ -67,12 +70,17 @@ impl Balancer {
     }
 }
 
-fn configuration(model: &str, max_num_seqs: u32, scrape: Duration, replicas: &[SocketAddr]) -> String {
+fn configuration(model: &Served, replicas: &[SocketAddr]) -> String {
+    let Served { name, max_num_seqs, scrape, max_wait } = model;
+    let admission = match max_wait {
+        Some(wait) => format!("{{mode: auto, max_wait: {} ms}}", wait.as_millis()),
+        None => "off".to_owned(),
+    };
     let urls: String = replicas.iter().map(|address| format!("      - url: http://{address}\n")).collect();
     let scrape_ms = scrape.as_millis();
     format!(
         "listen:\n  - address: 127.0.0.1:0\nadmin:\n  address: 127.0.0.1:0\nserver:\n  access_log: off\nscrape:\n  \
-         interval: {scrape_ms} ms\nmodels:\n  - name: {model}\n    max_num_seqs: {max_num_seqs}\n    replicas:\n{urls}"
+         interval: {scrape_ms} ms\nmodels:\n  - name: {name}\n    max_num_seqs: {max_num_seqs}\n    admission: {admission}\n    replicas:\n{urls}"
     )
 }
 

@@ -2,7 +2,9 @@
 
 use homing::routing::Decision;
 use homing_bench::engine::Profile;
-use homing_bench::experiment::{ArmKind, Figure, Plan, PublishedArm, Row, Span, Spread, published};
+use homing_bench::experiment::{
+    ArmKind, Figure, Plan, PublishedArm, Row, Span, Spread, TO_BALANCER_S, TO_ENGINE_S, ToldCapacity, published,
+};
 use homing_bench::load::Load;
 
 const ALL: [ArmKind; 8] = [
@@ -21,6 +23,8 @@ fn plan(load: &str, arms: &[ArmKind], tiers: &[u32], seeds: u64) -> Plan {
     Plan {
         profile: Profile::load(&load.profile).unwrap(),
         replicas: load.replicas.into(),
+        speeds: Vec::new(),
+        told_capacity: ToldCapacity::default(),
         arms: arms.to_vec(),
         tiers: tiers.to_vec(),
         seeds,
@@ -98,6 +102,67 @@ fn nothing_before_the_warmup_is_counted() {
     // Cold caches are over, so no four sessions wait for the same system prompt.
     assert!(warm.prefix_hit_ratio > cold.prefix_hit_ratio, "{cold:?} {warm:?}");
     assert!(warm.session_p95_s < Some(180.0), "{warm:?}");
+}
+
+/// At half speed a replica alone needs twice as long for everything but the network.
+#[test]
+fn a_slow_replica_takes_longer_by_its_speed() {
+    let mut plan = plan("published", &[ArmKind::RoundRobin], &[1], 1);
+    plan.replicas = 1;
+    let first_wait_s = |plan: &Plan| {
+        let turn = plan.trace(ArmKind::RoundRobin, 1, 1).turns[0];
+        turn.first_byte_s.unwrap() - turn.sent_s
+    };
+    let network_s = TO_ENGINE_S + 2.0 * TO_BALANCER_S;
+    let as_profiled_s = first_wait_s(&plan) - network_s;
+    for speed in [0.5, 1.0, 2.0] {
+        plan.speeds = vec![speed];
+        let wait_s = first_wait_s(&plan) - network_s;
+        assert!(
+            (wait_s * speed / as_profiled_s - 1.0).abs() < 1e-9,
+            "{speed}: {wait_s} s, {as_profiled_s} s at speed 1"
+        );
+    }
+}
+
+#[test]
+fn speeds_are_those_of_single_replicas() {
+    let mut plan = plan("published", &[ArmKind::RoundRobin], &[4], 1);
+    let even = plan.run().unwrap();
+    plan.speeds = vec![1.0; 4];
+    assert_eq!(plan.run().unwrap(), even, "all at the profile's speed");
+    plan.speeds[0] = 0.5;
+    let uneven = plan.run().unwrap();
+    assert_eq!(plan.run().unwrap(), uneven, "the same to the digit");
+    assert!(uneven[0].output_tokens_per_min < even[0].output_tokens_per_min, "{uneven:?} {even:?}");
+    let trace = plan.trace(ArmKind::RoundRobin, 4, 1);
+    let seconds = |replica: usize| {
+        let times = trace.turns.iter().filter(|turn| turn.replica == replica);
+        let times: Vec<f64> = times.filter_map(|turn| Some(turn.ended?.0 - turn.first_byte_s?)).collect();
+        times.iter().sum::<f64>() / times.len() as f64
+    };
+    assert!((1..4).all(|other| seconds(0) > 1.5 * seconds(other)), "answers take longer on the slow replica alone");
+}
+
+#[test]
+fn speeds_that_do_not_fit_are_refused() {
+    let mut plan = plan("published", &[ArmKind::Random], &[4], 1);
+    for (speeds, named) in [(vec![0.5], "1 figures for 4 replicas"), (vec![1.0, 1.0, 0.0, 1.0], "speeds has 0")] {
+        plan.speeds = speeds;
+        let error = plan.run().unwrap_err();
+        assert!(error.contains(named), "{error}");
+    }
+}
+
+#[test]
+fn an_arm_is_told_the_capacity_times_a_factor_or_nothing() {
+    let told = |text: &str| text.parse::<ToldCapacity>().map(|told| told.tokens(42_000));
+    assert_eq!(ToldCapacity::default().tokens(42_000), Some(42_000));
+    assert_eq!((told("0.85"), told("1.15")), (Ok(Some(35_700)), Ok(Some(48_300))));
+    assert_eq!(told("unknown"), Ok(None));
+    for wrong in ["0", "-1", "NaN", "inf", "much", ""] {
+        assert!(told(wrong).is_err_and(|error| error.contains("unknown")), "{wrong}");
+    }
 }
 
 #[test]

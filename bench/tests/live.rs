@@ -3,7 +3,7 @@
 use homing_bench::engine::Profile;
 use homing_bench::experiment::{Row, Span, Trace};
 use homing_bench::fleet::{Fleet, FleetConfig};
-use homing_bench::live::{Dialect, Driver, Pace, Target};
+use homing_bench::live::{Dialect, Driver, Pace, Target, Way};
 use homing_bench::load::{Load, Sessions};
 
 /// As fast as a debug build keeps up with on any machine; nothing here depends on it.
@@ -15,7 +15,7 @@ async fn run(dialect: Dialect, load: &str, sessions: u32, measured_s: f64) -> Tr
     let model = profile.model.name.clone();
     let fleet = Fleet::start(FleetConfig { speed: SPEED, ..FleetConfig::new(profile, 1) }).await.expect("a fleet");
     let target = Target { url: format!("http://{}", fleet.replicas()[0]), model, dialect };
-    let driver = Driver::new(target, Pace { speed: SPEED, network_s: 0.0 }, Sessions::new(load, sessions, 1));
+    let driver = Driver::new(target, Pace { speed: SPEED, way: Way::default() }, Sessions::new(load, sessions, 1));
     driver.run(Span { warmup_s: 0.0, measured_s }).await.expect("turns that are answered")
 }
 
@@ -50,7 +50,7 @@ async fn a_run_is_summed_up_as_one_in_virtual_time() {
 async fn a_target_that_does_not_answer_is_told_at_once() {
     let target = Target { url: "http://127.0.0.1:1".to_owned(), model: "m".to_owned(), dialect: Dialect::Chat };
     let load = Load::read("published").expect("the load is built in");
-    let driver = Driver::new(target, Pace { speed: 1.0, network_s: 0.0 }, Sessions::new(load, 1, 1));
+    let driver = Driver::new(target, Pace { speed: 1.0, way: Way::default() }, Sessions::new(load, 1, 1));
     let outcome = driver.run(Span { warmup_s: 0.0, measured_s: 60.0 }).await;
     assert!(outcome.is_err_and(|error| error.contains("the first answer failed")));
 }

@@ -1,15 +1,27 @@
 //! What sessions do, in tokens.
 
-use homing_bench::load::{Load, Session, Sessions};
+use std::collections::VecDeque;
+
+use homing_bench::engine::Profile;
+use homing_bench::load::{Conversation, Load, Session, Sessions};
+use rand::SeedableRng;
+use rand_pcg::Pcg64;
+
+/// How long a conversation is at its end.
+fn tokens(conversation: &Conversation) -> u32 {
+    conversation.turns.iter().map(|turn| turn.system_tokens + turn.message_tokens + turn.output_tokens).sum()
+}
 
 fn named(name: &str) -> Load {
     Load::read(name).unwrap()
 }
 
 #[test]
-fn every_built_in_load_is_valid() {
+fn every_built_in_load_is_valid_and_fits_its_profile() {
     for name in Load::names() {
-        assert!(Load::read(name).is_ok(), "{name}: {:?}", Load::read(name));
+        let load = Load::read(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let limit = Profile::load(&load.profile).unwrap().engine.max_model_len;
+        assert!(load.context_max <= limit, "{name}: contexts of {} tokens, {limit} fit", load.context_max);
     }
 }
 
@@ -73,7 +85,7 @@ fn the_best_possible_hit_ratio_of_the_published_load_is_87_5_percent() {
 #[test]
 fn the_farm_has_contexts_of_58k() {
     let load = named("farm");
-    assert_eq!((load.replicas, load.tiers.as_slice()), (7, [16, 26].as_slice()));
+    assert_eq!((load.replicas, load.tiers.as_slice()), (7, [16, 26, 40].as_slice()));
     let (mut turns, mut prompts) = (0, 0);
     for number in 0..100 {
         let mut context = 0;
@@ -137,14 +149,75 @@ fn open_sessions_have_heavy_tails_pauses_and_bounded_contexts() {
     assert!((8..=12).contains(&turns[1000]), "median {}", turns[1000]);
     assert!(turns[1980] > 50, "99th percentile {}", turns[1980]);
     let all = || sessions.iter().flat_map(|session| &session.conversations);
-    let contexts = all().map(|conversation| {
-        conversation.turns.iter().map(|turn| turn.system_tokens + turn.message_tokens + turn.output_tokens).sum()
-    });
-    let longest: u32 = contexts.max().unwrap();
+    let longest = all().map(tokens).max().unwrap();
     assert!((95_000..=100_000).contains(&longest), "{longest}");
     let mut pauses: Vec<f64> = all().flat_map(|it| it.turns.iter().skip(1)).map(|turn| turn.think_s).collect();
     pauses.sort_by(f64::total_cmp);
     assert!((2.7..3.3).contains(&pauses[pauses.len() / 2]), "{}", pauses[pauses.len() / 2]);
+}
+
+/// The pauses of the loads with a person or a tool between turns are 5 s on average.
+#[test]
+fn pauses_are_five_seconds_on_average() {
+    for name in ["think", "poisson"] {
+        let load = named(name);
+        let mut rng = Pcg64::seed_from_u64(1);
+        let draws = 100_000;
+        let mean = (0..draws).map(|_| load.think_s.draw(&mut rng)).sum::<f64>() / f64::from(draws);
+        assert!((mean - 5.0).abs() < 0.1, "{name}: {mean}");
+    }
+}
+
+#[test]
+fn thinking_sessions_have_fifteen_turns_and_grow_to_20k() {
+    for number in 0..50 {
+        let session = Session::plan(&named("think"), 1, number);
+        let [conversation] = session.conversations.as_slice() else { panic!("one conversation a session") };
+        assert_eq!(conversation.turns.len(), 15);
+        let context = tokens(conversation);
+        assert!((19_500..=21_200).contains(&context), "{context}");
+    }
+}
+
+#[test]
+fn a_burst_starts_ten_agents_at_once() {
+    let mut sessions = Sessions::new(named("burst"), 24, 1);
+    let mut in_flight = VecDeque::new();
+    let (mut ended, mut bursts, mut now_s) = (0, 0, 0.0);
+    while ended < 200 {
+        let due: Vec<_> = std::iter::from_fn(|| sessions.take(now_s)).map(|call| call.id).collect();
+        let begun = due.iter().filter(|id| id.conversation > 0 && id.turn == 0).count();
+        assert!(begun == 0 || begun == 10, "{begun} agents begin");
+        bursts += usize::from(begun == 10);
+        in_flight.extend(due);
+        now_s += 1.0;
+        ended += usize::from(sessions.ended(now_s, in_flight.pop_front().expect("a turn in flight")));
+    }
+    assert!((20..=70).contains(&bursts), "{bursts} bursts in {ended} sessions: about one in five");
+}
+
+/// A burst needs about half of the fleet's KV cache, so that it is a matter of placement whether it fits.
+#[test]
+fn the_agents_of_a_burst_fill_about_half_of_the_cache() {
+    let load = named("burst");
+    let fleet = Profile::load(&load.profile).unwrap().engine.kv_cache_tokens * u32::from(load.replicas);
+    let sessions = (0..100).map(|number| Session::plan(&load, 1, number));
+    let burst = sessions.map(|session| session.conversations).find(|it| it.len() > 1).expect("a burst in 100 sessions");
+    let own: u32 = burst[1..].iter().take(10).map(|agent| tokens(agent) - agent.turns[0].system_tokens).sum();
+    let share = f64::from(own) / f64::from(fleet);
+    assert!((0.45..0.65).contains(&share), "{share}");
+}
+
+#[test]
+fn poisson_sessions_are_mostly_short_and_some_fill_their_context() {
+    let load = named("poisson");
+    let sessions: Vec<Session> = (0..2000).map(|number| Session::plan(&load, 3, number)).collect();
+    let mut turns: Vec<usize> = sessions.iter().map(|session| session.conversations[0].turns.len()).collect();
+    turns.sort_unstable();
+    assert!((6..=8).contains(&turns[1000]), "median {}", turns[1000]);
+    assert!(turns[1900] > 25, "95th percentile {}", turns[1900]);
+    let longest = sessions.iter().map(|session| tokens(&session.conversations[0])).max().unwrap();
+    assert!((32_000..=32_768).contains(&longest), "{longest}");
 }
 
 /// An agent's first turn comes when the turn that started it has ended, and the main conversation waits for all agents.

@@ -60,9 +60,11 @@ fn the_table_stands_beside_the_published_figures() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("## off → affinity"), "{text}");
     assert!(text.contains("| published | 180 → 240 | 5886 → 6744 | 2.05 → 0.38 | 3.50 → 2.84 |"), "{text}");
-    // Those are of the published load only.
-    let output = ramp(&["--arms", "off,affinity", "--tiers", "4", "--replicas", "5"]);
-    assert!(!String::from_utf8(output.stdout).unwrap().contains("published"));
+    // Those are of the published load on equal replicas only.
+    for other in [["--replicas", "5"], ["--speeds", "0.5,1,1,1"]] {
+        let output = ramp(&[["--arms", "off,affinity", "--tiers", "4"].as_slice(), &other].concat());
+        assert!(output.status.success() && !String::from_utf8(output.stdout).unwrap().contains("published"));
+    }
 }
 
 #[test]
@@ -72,9 +74,14 @@ fn what_cannot_be_run_says_why() {
         (["--profile", "no-such-profile"], "a4000-qwen3-4b"),
         (["--arms", "best"], "affinity"),
         (["--tiers", "0"], "1..=4096"),
+        (["--speeds", "0.5,1"], "2 figures for 4 replicas"),
+        (["--speeds", "0.5,1,1,none"], "none"),
+        (["--told-capacity", "most"], "unknown"),
         (["--json", "no-such-folder/results.json"], "no-such-folder"),
     ];
-    for (args, named) in cases {
+    let live =
+        [(["--live", "--speeds=0.5,1,1,1"], "--speeds"), (["--live", "--told-capacity=unknown"], "--told-capacity")];
+    for (args, named) in cases.into_iter().chain(live) {
         let output = ramp(&args);
         let error = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && error.contains(named), "{args:?}: {error}");

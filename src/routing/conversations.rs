@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use lru::LruCache;
 
+use super::admission::Place;
 use super::{Key, ReplicaId, Time};
 
 /// A conversation used within this time is live: it counts in the load of its home (the rule's 300 s).
@@ -26,6 +27,8 @@ struct Conversation {
     idle_since: Option<Time>,
     /// Tokens of it after its last turn; 0 where no engine has said.
     size: u64,
+    /// The place in the line at which it was admitted, if it had to wait.
+    place: Option<Place>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -66,6 +69,18 @@ impl Conversations {
         self.get(key).map(|conversation| conversation.size).filter(|size| *size > 0)
     }
 
+    /// The place in the line at which a conversation was admitted, if it had to wait.
+    pub(super) fn place(&self, key: &Key) -> Option<Place> {
+        self.get(key)?.place
+    }
+
+    /// Notes the place in the line at which a conversation was admitted.
+    pub(super) fn set_place(&mut self, key: &Key, place: Place) {
+        if let Some(conversation) = self.live.peek_mut(key).or_else(|| self.idle.peek_mut(key)) {
+            conversation.place = Some(place);
+        }
+    }
+
     /// Since when nothing of a conversation is in flight.
     pub fn idle_since(&self, key: &Key) -> Option<Time> {
         self.get(key)?.idle_since
@@ -96,8 +111,9 @@ impl Conversations {
         while self.len() >= limit.max(1) {
             self.evict();
         }
-        let (idle_since, size) = known.map_or((None, 0), |known| (known.idle_since, known.size));
-        self.live.put(key, Conversation { home, last_used: now, idle_since, size });
+        let (idle_since, size, place) =
+            known.map_or((None, 0, None), |known| (known.idle_since, known.size, known.place));
+        self.live.put(key, Conversation { home, last_used: now, idle_since, size, place });
         let counts = self.counts_mut(home);
         counts.live += 1;
         counts.all += 1;

@@ -204,8 +204,7 @@ impl Router {
     }
 
     fn cut(&mut self, replica: ReplicaId) {
-        let usable = self.caches.usable(replica, self.settings.admission.kv_cache_tokens);
-        self.caches.cut(replica, usable);
+        self.caches.cut(replica, self.settings.admission.kv_cache_tokens);
     }
 
     fn count_in(&mut self, target: &Target) {

@@ -7,7 +7,9 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::balancer::Balancer;
+use homing::routing::Admission;
+
+use crate::balancer::{Balancer, Served};
 use crate::engine::Profile;
 use crate::fleet::{Fleet, FleetConfig};
 use conversation::{Dialect, Player, Turn};
@@ -31,7 +33,9 @@ pub async fn run(homing: &Path) -> io::Result<()> {
     let fleet = Fleet::start(FleetConfig { speed: SPEED, ..FleetConfig::new(profile, REPLICAS) }).await?;
     let replicas = fleet.replicas().to_vec();
     let folder = tempfile::tempdir()?;
-    let mut balancer = Balancer::start(homing, folder.path(), &model, max_num_seqs, SCRAPE, &replicas).await?;
+    let max_wait = Some(Admission::default().max_wait);
+    let served = Served { name: &model, max_num_seqs, scrape: SCRAPE, max_wait };
+    let mut balancer = Balancer::start(homing, folder.path(), &served, &replicas).await?;
     println!("{REPLICAS} simulated replicas (RTX A4000, Qwen3-4B, {SPEED} times as fast):");
     replicas.iter().enumerate().for_each(|(index, address)| println!("  {}  http://{address}", index + 1));
     println!("\n{CONVERSATIONS} conversations of {TURNS} turns, all at once:\n");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
-use super::{ArmKind, Plan, Row, Span, pictures, tables};
+use super::{ArmKind, Plan, Row, Span, ToldCapacity, pictures, tables};
 use crate::engine::Profile;
 use crate::live::LiveCells;
 use crate::load::Load;
@@ -34,6 +34,12 @@ pub struct RampArgs {
     /// Number of replicas [default: the load's].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     replicas: Option<u16>,
+    /// How fast each replica is, as a share of the profile's speed, such as 0.5,1,1,1 [default: all 1].
+    #[arg(long, value_delimiter = ',', conflicts_with = "live")]
+    speeds: Vec<f64>,
+    /// What arms are told of the KV capacity of each engine: a factor of the truth, or `unknown` [default: the truth].
+    #[arg(long, conflicts_with = "live")]
+    told_capacity: Option<ToldCapacity>,
     /// What the sessions do: the name of a built-in load or a YAML file.
     #[arg(long, default_value = "published")]
     load: String,
@@ -81,6 +87,8 @@ impl RampArgs {
         let plan = Plan {
             profile: Profile::load(&profile_name)?,
             replicas: self.replicas.unwrap_or(load.replicas).into(),
+            speeds: self.speeds,
+            told_capacity: self.told_capacity.unwrap_or_default(),
             arms: self.arms,
             tiers: if self.tiers.is_empty() { load.tiers.clone() } else { self.tiers },
             seeds: self.seeds,
@@ -99,7 +107,10 @@ impl RampArgs {
             write_json(file, &profile_name, &self.load, &rows)?;
         }
         // The published figures are of this load, on this hardware.
-        let with_published = self.load == "published" && profile_name == plan.load.profile && plan.replicas == 4;
+        let with_published = self.load == "published"
+            && profile_name == plan.load.profile
+            && plan.replicas == 4
+            && plan.speeds.is_empty();
         if let Some(folder) = &self.plot {
             pictures(folder, &rows, &plan.arms, &plan.tiers, with_published)?;
         }

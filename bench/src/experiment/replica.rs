@@ -13,8 +13,10 @@ pub struct Replica {
 }
 
 impl Replica {
-    pub fn new(profile: Profile) -> Self {
-        let engine = Engine::new(profile);
+    /// A replica with `speed` times the profile's speed.
+    pub fn new(profile: Profile, speed: f64) -> Self {
+        let mut engine = Engine::new(profile);
+        engine.set_slowdown(1.0 / speed);
         Self { engine, step: None, after_step: Snapshot::default(), said: Snapshot::default(), in_flight: 0 }
     }
 

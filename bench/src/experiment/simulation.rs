@@ -1,11 +1,13 @@
 //! One run in virtual time: sessions, a balancer's arm, and engines.
 
-use super::arms::{Arm, Asked, Choice};
+use std::collections::HashMap;
+
+use super::arms::{Answer, Arm, Asked, Choice, Finished};
 use super::replica::Replica;
 use super::trace::{SessionEnd, Trace, TurnRecord};
 use super::transcript::Transcripts;
-use crate::engine::{CacheCounters, Event, Profile, Request, Step};
-use crate::load::{Call, Queue, Sessions};
+use crate::engine::{CacheCounters, Event, Profile, Request, RequestId, Step};
+use crate::load::{Call, Queue, Sessions, TurnId};
 
 /// From the client to the balancer, and back.
 pub const TO_BALANCER_S: f64 = 0.005;
@@ -29,6 +31,8 @@ pub struct Span {
 enum Happens {
     /// A turn reaches the balancer.
     Asks(Call),
+    /// A turn that was refused reaches it again.
+    AsksAgain(RequestId),
     /// A request reaches its replica.
     Arrives(usize, Request),
     StepEnds(usize),
@@ -36,6 +40,8 @@ enum Happens {
     Answered(usize),
     /// The arm reads what the engines say.
     Reading,
+    /// The arm looks at those who wait.
+    Waking,
     /// Busy replicas are counted.
     Sample,
 }
@@ -48,19 +54,28 @@ pub struct Simulation {
     replicas: Vec<Replica>,
     transcripts: Transcripts,
     queue: Queue<Happens>,
+    /// Turns that the balancer has not sent on.
+    waiting: HashMap<RequestId, Waiting>,
     trace: Trace,
 }
 
+struct Waiting {
+    session_key: u64,
+    turn: TurnId,
+    request: Request,
+}
+
 impl Simulation {
-    /// Nothing has happened yet.
-    pub fn new(profile: &Profile, replicas: usize, sessions: Sessions, arm: Box<dyn Arm>) -> Self {
+    /// Nothing has happened yet. There is one replica for each of `speeds`, shares of the profile's speed.
+    pub fn new(profile: &Profile, speeds: &[f64], sessions: Sessions, arm: Box<dyn Arm>) -> Self {
         Self {
             now_s: 0.0,
             sessions,
             arm,
-            replicas: (0..replicas).map(|_| Replica::new(profile.clone())).collect(),
+            replicas: speeds.iter().map(|speed| Replica::new(profile.clone(), *speed)).collect(),
             transcripts: Transcripts::new(profile.engine.block_size),
             queue: Queue::default(),
+            waiting: HashMap::new(),
             trace: Trace::default(),
         }
     }
@@ -71,6 +86,9 @@ impl Simulation {
         self.trace.until_s = span.warmup_s + span.measured_s;
         if self.arm.reading_every_s().is_some() {
             self.queue.push(0.0, Happens::Reading);
+        }
+        if self.arm.wakes_every_s().is_some() {
+            self.queue.push(0.0, Happens::Waking);
         }
         self.queue.push(span.warmup_s, Happens::Sample);
         self.go_on(span.warmup_s);
@@ -102,7 +120,8 @@ impl Simulation {
 
     fn happen(&mut self, happens: Happens) {
         match happens {
-            Happens::Asks(call) => self.route(&call),
+            Happens::Asks(call) => self.take(&call),
+            Happens::AsksAgain(request) => self.route(request),
             Happens::Arrives(replica, request) => {
                 if let Some(end_s) = self.replicas[replica].submit(self.now_s, request) {
                     self.queue.push(end_s, Happens::StepEnds(replica));
@@ -116,6 +135,11 @@ impl Simulation {
                 let every_s = self.arm.reading_every_s().unwrap_or(f64::INFINITY);
                 self.queue.push(self.now_s + every_s, Happens::Reading);
             }
+            Happens::Waking => {
+                self.wake();
+                let every_s = self.arm.wakes_every_s().unwrap_or(f64::INFINITY);
+                self.queue.push(self.now_s + every_s, Happens::Waking);
+            }
             Happens::Sample => {
                 let busy = self.replicas.iter().filter(|replica| replica.in_flight > 0).count();
                 self.trace.busy.push(busy as u32);
@@ -124,13 +148,50 @@ impl Simulation {
         }
     }
 
-    fn route(&mut self, call: &Call) {
-        let index = self.trace.turns.len();
-        let request = self.transcripts.ask(index as u64, call);
-        let asked = Asked { now_s: self.now_s, session_key: call.session_key, turn: call.id, prompt: &request.prompt };
-        let Choice { replica, decision } = self.arm.route(&asked);
+    fn take(&mut self, call: &Call) {
+        let id = self.trace.turns.len() as RequestId;
+        let request = self.transcripts.ask(id, call);
         let sent_s = self.now_s - TO_BALANCER_S;
-        self.trace.turns.push(TurnRecord { id: call.id, replica, decision, sent_s, first_byte_s: None, ended: None });
+        self.trace.turns.push(TurnRecord {
+            id: call.id,
+            replica: 0,
+            decision: None,
+            sent_s,
+            first_byte_s: None,
+            ended: None,
+        });
+        self.waiting.insert(id, Waiting { session_key: call.session_key, turn: call.id, request });
+        self.route(id);
+    }
+
+    fn route(&mut self, id: RequestId) {
+        let Some(Waiting { session_key, turn, request }) = self.waiting.get(&id) else { return };
+        let (now_s, session_key, turn, prompt) = (self.now_s, *session_key, *turn, &request.prompt);
+        let answer = self.arm.route(&Asked { now_s, request: id, session_key, turn, prompt });
+        self.answer(id, answer);
+    }
+
+    fn wake(&mut self) {
+        for (id, answer) in self.arm.woken(self.now_s) {
+            self.answer(id, answer);
+        }
+    }
+
+    fn answer(&mut self, id: RequestId, answer: Answer) {
+        match answer {
+            Answer::Goes(choice) => self.send(id, choice),
+            Answer::Waits => {}
+            // As Claude Code and the SDKs do: after the time they were told.
+            Answer::Refused { retry_after_s } => {
+                self.queue.push(self.now_s + 2.0 * TO_BALANCER_S + retry_after_s, Happens::AsksAgain(id));
+            }
+        }
+    }
+
+    fn send(&mut self, id: RequestId, Choice { replica, decision }: Choice) {
+        let Some(Waiting { request, .. }) = self.waiting.remove(&id) else { return };
+        let turn = &mut self.trace.turns[id as usize];
+        (turn.replica, turn.decision) = (replica, decision);
         self.replicas[replica].in_flight += 1;
         self.queue.push(self.now_s + TO_ENGINE_S, Happens::Arrives(replica, request));
     }
@@ -149,13 +210,15 @@ impl Simulation {
             match *event {
                 Event::Token { id, index: 0, .. } => {
                     self.trace.turns[id as usize].first_byte_s = Some(at_client_s);
+                    self.arm.began(step.end_s, id);
                 }
                 Event::Token { .. } => {}
                 Event::Finished { id, usage, .. } => {
                     self.trace.turns[id as usize].ended = Some((at_client_s, usage));
                     self.replicas[replica].in_flight -= 1;
-                    self.arm.finish(replica);
+                    self.arm.finish(&Finished { now_s: step.end_s, request: id, replica, usage: Some(usage) });
                     self.queue.push(at_client_s, Happens::Answered(id as usize));
+                    self.wake();
                 }
             }
         }

@@ -1,11 +1,14 @@
 //! The experiment with real processes and real HTTP.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Dialect, Driver, Pace, Target};
-use crate::balancer::Balancer;
-use crate::experiment::{ArmKind, Plan, Row, TO_BALANCER_S, TO_ENGINE_S, Trace};
+use homing::routing::Admission;
+
+use super::{Dialect, Driver, Pace, Target, Via, Way};
+use crate::balancer::{Balancer, Served};
+use crate::experiment::{ArmKind, Plan, Row, Trace};
 use crate::fleet::{Fleet, FleetConfig};
 use crate::load::Sessions;
 
@@ -22,10 +25,10 @@ pub struct LiveCells {
 }
 
 impl LiveCells {
-    /// Runs the cells of a plan one after the other, each with a fleet and a balancer of its own.
+    /// Runs the cells of a plan one after the other, each with a fleet, and where one is needed a balancer, of its own.
     ///
     /// # Errors
-    /// When a part does not start, nothing answers, or an arm exists in virtual time only.
+    /// When the speed is out of range, a part does not start, or nothing answers.
     pub async fn run(&self, plan: &Plan) -> Result<Vec<Row>, String> {
         if !(self.speed.is_finite() && self.speed > 0.0) {
             return Err("--speed: give a number above 0".to_owned());
@@ -38,31 +41,76 @@ impl LiveCells {
         Ok(rows)
     }
 
-    async fn trace(&self, plan: &Plan, arm: ArmKind, tier: u32, seed: u64) -> Result<Trace, String> {
-        let data_parallel = match arm {
-            ArmKind::Affinity => false,
-            ArmKind::OffSince027 => true,
-            _ => return Err(format!("the arm {} runs in virtual time only; live: affinity, off-0.27", arm.name())),
-        };
+    /// Runs one cell.
+    ///
+    /// # Errors
+    /// When a part does not start, or nothing answers.
+    pub async fn trace(&self, plan: &Plan, arm: ArmKind, tier: u32, seed: u64) -> Result<Trace, String> {
+        let chosen_by = ChosenBy::of(arm);
         let replicas = u16::try_from(plan.replicas).map_err(|error| error.to_string())?;
+        let data_parallel = chosen_by == ChosenBy::Vllm;
         let config =
             FleetConfig { speed: self.speed, data_parallel, ..FleetConfig::new(plan.profile.clone(), replicas) };
         let fleet = Fleet::start(config).await.map_err(|error| format!("the fleet did not start: {error}"))?;
-        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-        let scrape = Duration::from_secs_f64(SCRAPE_EVERY_S / self.speed);
-        let model = plan.profile.model.name.clone();
-        let max_num_seqs = plan.profile.engine.max_num_seqs;
-        // vLLM's own balancer is asked directly.
-        let balancer = match data_parallel {
-            true => None,
-            false => {
-                Some(Balancer::start(&self.homing, folder.path(), &model, max_num_seqs, scrape, fleet.replicas()).await)
+        let target = |address: &SocketAddr| Target {
+            url: format!("http://{address}"),
+            model: plan.profile.model.name.clone(),
+            dialect: Dialect::Messages,
+        };
+        // It runs until the cell ends.
+        let balancer;
+        let (via, way) = match chosen_by {
+            ChosenBy::Homing => {
+                balancer = self.balancer(plan, arm, fleet.replicas()).await?;
+                (target(&balancer.address).into(), Way::AROUND_A_BALANCER)
+            }
+            ChosenBy::Vllm => (target(&fleet.replicas()[0]).into(), Way::AROUND_A_BALANCER),
+            ChosenBy::Client => {
+                let engine = &plan.profile.engine;
+                let engines = fleet.replicas().iter().map(target).collect();
+                (Via::arm(arm.make(&plan.before(), seed), engines, engine.block_size), Way::AS_SIMULATED)
             }
         };
-        let balancer = balancer.transpose().map_err(|error| format!("the balancer did not start: {error}"))?;
-        let address = balancer.as_ref().map_or(fleet.replicas()[0], |balancer| balancer.address);
-        let target = Target { url: format!("http://{address}"), model, dialect: Dialect::Messages };
-        let pace = Pace { speed: self.speed, network_s: TO_ENGINE_S + 2.0 * TO_BALANCER_S };
-        Driver::new(target, pace, Sessions::new(plan.load.clone(), tier, seed)).run(plan.span).await
+        let sessions = Sessions::new(plan.load.clone(), tier, seed);
+        Driver::new(via, Pace { speed: self.speed, way }, sessions).run(plan.span).await
+    }
+
+    async fn balancer(&self, plan: &Plan, arm: ArmKind, engines: &[SocketAddr]) -> Result<Balancer, String> {
+        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let served = Served {
+            name: &plan.profile.model.name,
+            max_num_seqs: plan.profile.engine.max_num_seqs,
+            scrape: Duration::from_secs_f64(SCRAPE_EVERY_S / self.speed),
+            max_wait: (arm == ArmKind::WorkingSet).then(|| Admission::default().max_wait.div_f64(self.speed)),
+        };
+        Balancer::start(&self.homing, folder.path(), &served, engines)
+            .await
+            .map_err(|error| format!("the balancer did not start: {error}"))
+    }
+}
+
+/// Who chooses the replica of a turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ChosenBy {
+    /// `homing`, a process between the client and the engines.
+    Homing,
+    /// vLLM itself, among the ranks behind its port.
+    Vllm,
+    /// The client, in the balancer's place, by the arm that virtual time runs.
+    Client,
+}
+
+impl ChosenBy {
+    fn of(arm: ArmKind) -> Self {
+        match arm {
+            ArmKind::Affinity | ArmKind::WorkingSet => Self::Homing,
+            ArmKind::OffSince027 => Self::Vllm,
+            ArmKind::Off
+            | ArmKind::Random
+            | ArmKind::RoundRobin
+            | ArmKind::LeastInFlight
+            | ArmKind::Hash
+            | ArmKind::Prefix => Self::Client,
+        }
     }
 }

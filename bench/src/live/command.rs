@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Dialect, Driver, Pace, Target};
+use super::{Dialect, Driver, Pace, Target, Way};
 use crate::experiment::{Row, Span, write_json};
 use crate::load::{Load, Sessions};
 
@@ -56,7 +56,7 @@ impl SessionsArgs {
         let url = self.url.trim_end_matches('/').to_owned();
         let target = Target { url, model: self.model, dialect: self.dialect };
         let sessions = Sessions::new(load, self.sessions, self.seed);
-        let driver = Driver::new(target, Pace { speed: self.speed, network_s: 0.0 }, sessions);
+        let driver = Driver::new(target, Pace { speed: self.speed, way: Way::default() }, sessions);
         let span = Span { warmup_s: self.warmup.into(), measured_s: self.seconds.into() };
         let trace = driver.run(span).await?;
         let row = Row::of(&trace, "live".to_owned(), self.sessions, self.seed);

@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 use serde::Serialize;
 
+use super::conversation::Conversation;
 use super::text;
 use crate::load::Call;
 
@@ -28,7 +29,7 @@ pub struct Target {
 #[derive(Clone, Debug, Serialize)]
 pub struct Message {
     role: &'static str,
-    content: String,
+    pub content: String,
 }
 
 impl Message {
@@ -99,9 +100,9 @@ impl Target {
         &self,
         client: &reqwest::Client,
         call: &Call,
-        system: &str,
-        messages: &[Message],
+        conversation: &Conversation,
     ) -> reqwest::RequestBuilder {
+        let Conversation { system, messages } = conversation;
         let session = format!("session-{:016x}", call.session_key);
         let max_tokens = call.turn.output_tokens;
         match self.dialect {

@@ -18,10 +18,14 @@ pub use session::{Conversation, Session, Turn};
 pub use sessions::{Call, Sessions, TurnId};
 
 /// The loads in `bench/loads/`, by name.
-const BUILT_IN: [(&str, &str); 3] = [
+const BUILT_IN: [(&str, &str); 7] = [
     ("published", include_str!("../../loads/published.yaml")),
+    ("think", include_str!("../../loads/think.yaml")),
+    ("burst", include_str!("../../loads/burst.yaml")),
+    ("poisson", include_str!("../../loads/poisson.yaml")),
     ("farm", include_str!("../../loads/farm.yaml")),
     ("open", include_str!("../../loads/open.yaml")),
+    ("long", include_str!("../../loads/long.yaml")),
 ];
 
 /// A load: how sessions come, what each does, and what it is usually run on.

@@ -7,8 +7,9 @@ mod queue;
 
 use std::time::Duration;
 
+pub(super) use queue::Place;
 pub use queue::Ticket;
-use queue::{Parked, Queue};
+use queue::{PLACE_KEPT, Parked, Queue};
 
 use super::cache::{CacheOutcome, Standing};
 use super::router::Chosen;
@@ -123,7 +124,8 @@ impl Router {
             return Some(Verdict::Refused(Refusal { why: RefusedWhy::Full, retry_after_s }));
         }
         self.line.counts.parked += 1;
-        Some(Verdict::Parked(self.line.queue.park(*ask, key, now)))
+        let had = self.place_had(&key, now);
+        Some(Verdict::Parked(self.line.queue.park(*ask, key, had, now)))
     }
 
     /// Whose wait is over now. To be asked whenever a turn has ended, and every 100 ms besides.
@@ -169,9 +171,10 @@ impl Router {
     }
 
     fn let_go(&mut self, ticket: Ticket, replica: ReplicaId, now: Time) -> Option<Woken> {
-        let Parked { ask, key, since, .. } = self.line.queue.admit(ticket)?;
+        let Parked { ask, key, since, place, .. } = self.line.queue.admit(ticket)?;
         self.line.counts.admitted += 1;
         let turn = self.place(&ask, key, replica, now);
+        self.conversations.set_place(&key, place);
         Some(Woken { ticket, verdict: Verdict::Go(turn), waited: now.since(since) })
     }
 
@@ -197,7 +200,7 @@ impl Router {
 
     fn has_room(&self, id: ReplicaId, own: u64) -> bool {
         let held = self.caches.held(id).saturating_add(own);
-        self.caches.is_free(id) || held <= self.caches.usable(id, self.settings.admission.kv_cache_tokens)
+        self.caches.is_free(id) || held <= self.caches.admitted(id, self.settings.admission.kv_cache_tokens)
     }
 
     /// Counts what would have waited, were admission in force.
@@ -224,6 +227,13 @@ impl Router {
             .map(|id| (cost_s(id), id))
             .min_by(|a, b| a.0.total_cmp(&b.0))
             .map(|(_, id)| id)
+    }
+
+    /// The place in the line that a conversation had which lost its cache in the middle of its work: it came before those
+    /// who wait for their first turn.
+    fn place_had(&self, key: &Key, now: Time) -> Option<Place> {
+        let idle_since = self.conversations.idle_since(key)?;
+        self.conversations.place(key).filter(|_| now.since(idle_since) <= PLACE_KEPT)
     }
 
     /// Notes how long a conversation paused before the turn that has just come.

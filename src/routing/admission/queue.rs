@@ -10,13 +10,13 @@ use crate::routing::{Ask, Key, Time};
 pub struct Ticket(u64);
 
 /// A conversation whose request left the line keeps its place in it for this long.
-const PLACE_KEPT: Duration = Duration::from_secs(60);
+pub const PLACE_KEPT: Duration = Duration::from_secs(60);
 
 /// Places kept at most.
 const PLACES_MAX: usize = 4096;
 
-/// A place in the line: who came first stands before who came later.
-type Place = u64;
+/// A place in the line: the lower stands before the higher.
+pub type Place = u64;
 
 /// Requests that wait for room: in the order in which their conversations came, fairly between callers.
 pub(super) struct Queue {
@@ -34,7 +34,7 @@ pub(super) struct Parked {
     pub ask: Ask,
     pub key: Key,
     pub since: Time,
-    place: Place,
+    pub place: Place,
 }
 
 impl Queue {
@@ -56,13 +56,14 @@ impl Queue {
         self.requests.is_empty()
     }
 
-    /// Parks a request of a conversation: at its end of the line, or at the place that was kept for it.
-    pub fn park(&mut self, ask: Ask, key: Key, now: Time) -> Ticket {
+    /// Parks a request of a conversation: at the place that was kept for it, or at the one that it `had` when it was
+    /// admitted, or at the end.
+    pub fn park(&mut self, ask: Ask, key: Key, had: Option<Place>, now: Time) -> Ticket {
         let number = self.next;
         self.next += 1;
         let place = match self.kept.pop(&key) {
             Some((place, left)) if now.since(left) <= PLACE_KEPT => place,
-            _ => number,
+            _ => had.unwrap_or(number),
         };
         let ticket = Ticket(number);
         let line = self.lines.entry(ask.caller).or_default();

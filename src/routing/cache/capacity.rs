@@ -2,8 +2,9 @@ use std::time::Duration;
 
 use crate::routing::Time;
 
-/// The share of a cache that is used: a little too high costs much more than a little too low.
-const USED: f64 = 0.95;
+/// The share of a cache up to which newcomers are admitted. The rest is for the growth of those who are there: a
+/// conversation that loses its cache in the middle of its work costs more than one that begins a little later.
+const ADMITTED: f64 = 0.97;
 
 /// Where the search for an unknown capacity begins, tokens: above any cache.
 const UNKNOWN: f64 = 1e9;
@@ -73,7 +74,7 @@ impl Learned {
     }
 }
 
-/// What of a cache may be used.
-pub(super) fn usable(tokens: u64) -> u64 {
-    (tokens as f64 * USED) as u64
+/// Up to how much of a cache newcomers are admitted.
+pub(super) fn admitted(tokens: u64) -> u64 {
+    (tokens as f64 * ADMITTED) as u64
 }

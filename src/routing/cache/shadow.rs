@@ -82,6 +82,11 @@ impl Shadow {
         self.held() + self.left_tokens
     }
 
+    /// Conversations with a turn in flight.
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
     /// Conversations with a place that have nothing in flight.
     pub fn lingering(&self) -> usize {
         self.lingering.len()

@@ -1,4 +1,4 @@
-use super::{Arm, Asked, Choice};
+use super::{Answer, Arm, Asked};
 
 /// The session's key decides. Keys are random, so what is left of one when it is divided is a hash of it.
 pub struct Hash {
@@ -12,7 +12,7 @@ impl Hash {
 }
 
 impl Arm for Hash {
-    fn route(&mut self, asked: &Asked) -> Choice {
+    fn route(&mut self, asked: &Asked) -> Answer {
         ((asked.session_key % self.replicas) as usize).into()
     }
 }

@@ -1,5 +1,5 @@
 use super::in_flight::InFlight;
-use super::{Arm, Asked, Choice};
+use super::{Answer, Arm, Asked, Finished};
 
 /// The replica with the fewest requests in flight.
 pub struct LeastInFlight(InFlight);
@@ -11,13 +11,13 @@ impl LeastInFlight {
 }
 
 impl Arm for LeastInFlight {
-    fn route(&mut self, _: &Asked) -> Choice {
+    fn route(&mut self, _: &Asked) -> Answer {
         let replica = self.0.fewest();
         self.0.counts[replica] += 1;
         replica.into()
     }
 
-    fn finish(&mut self, replica: usize) {
-        self.0.counts[replica] -= 1;
+    fn finish(&mut self, finished: &Finished) {
+        self.0.counts[finished.replica] -= 1;
     }
 }

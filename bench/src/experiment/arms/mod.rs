@@ -1,7 +1,7 @@
 //! The ways to choose a replica that the experiment compares.
 
-mod affinity;
 mod hash;
+mod homing_router;
 mod in_flight;
 mod least_in_flight;
 mod off;
@@ -10,15 +10,16 @@ mod random;
 mod round_robin;
 
 use clap::ValueEnum;
-use homing::routing::Decision;
+use homing::routing::{Admission, Decision};
 
 use super::published::PublishedArm;
-use crate::engine::{EngineConfig, Prompt, Snapshot};
+use crate::engine::{EngineConfig, Prompt, RequestId, Snapshot, Usage};
 use crate::load::TurnId;
 
 /// A turn that has reached the balancer.
 pub struct Asked<'a> {
     pub now_s: f64,
+    pub request: RequestId,
     /// What the client sent to tell its sessions apart.
     pub session_key: u64,
     pub turn: TurnId,
@@ -39,14 +40,58 @@ impl From<usize> for Choice {
     }
 }
 
+/// What an arm says to a turn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Answer {
+    Goes(Choice),
+    /// It waits at the balancer: [`Arm::woken`] will say.
+    Waits,
+    /// It is refused and may come again after so many seconds.
+    Refused {
+        retry_after_s: f64,
+    },
+}
+
+impl From<usize> for Answer {
+    fn from(replica: usize) -> Self {
+        Self::Goes(replica.into())
+    }
+}
+
+/// A turn that is over.
+#[derive(Clone, Copy, Debug)]
+pub struct Finished {
+    pub now_s: f64,
+    pub request: RequestId,
+    pub replica: usize,
+    /// What the engine said of its tokens; none if it did not answer.
+    pub usage: Option<Usage>,
+}
+
 /// Chooses replicas, from 0 on, with what a balancer can know.
 pub trait Arm: Send {
     /// Where the turn goes.
-    fn route(&mut self, asked: &Asked) -> Choice;
+    fn route(&mut self, asked: &Asked) -> Answer;
 
-    /// A turn that was sent to `replica` is over.
-    fn finish(&mut self, replica: usize) {
-        _ = replica;
+    /// The first byte of a turn's answer has passed the balancer.
+    fn began(&mut self, now_s: f64, request: RequestId) {
+        _ = (now_s, request);
+    }
+
+    /// A turn that was sent to a replica is over.
+    fn finish(&mut self, finished: &Finished) {
+        _ = finished;
+    }
+
+    /// The turns whose wait is over now.
+    fn woken(&mut self, now_s: f64) -> Vec<(RequestId, Answer)> {
+        _ = now_s;
+        Vec::new()
+    }
+
+    /// Seconds between two looks at those who wait, besides one after every turn that ended; none if nothing ever waits.
+    fn wakes_every_s(&self) -> Option<f64> {
+        None
     }
 
     /// Seconds between two readings of the engines; none if it does without.
@@ -58,6 +103,15 @@ pub trait Arm: Send {
     fn read(&mut self, now_s: f64, replicas: &[Snapshot]) {
         _ = (now_s, replicas);
     }
+}
+
+/// The fleet that an arm stands before.
+#[derive(Clone, Copy, Debug)]
+pub struct Before<'a> {
+    pub replicas: usize,
+    pub engine: &'a EngineConfig,
+    /// Tokens of KV cache that each engine claims to have; none if it does not say.
+    pub told_capacity: Option<u64>,
 }
 
 /// An arm by name.
@@ -78,13 +132,16 @@ pub enum ArmKind {
     Hash,
     /// Homing's rule: home, unless that is too busy.
     Affinity,
+    /// Homing's rule past the knee: a new conversation waits until a cache has room for it.
+    WorkingSet,
     /// The replica that was sent the longest beginning of the prompt, unless it is much busier than another.
     Prefix,
 }
 
 impl ArmKind {
-    /// The arm for so many replicas of this configuration. `seed` is for arms that draw lots.
-    pub fn make(self, replicas: usize, engine: &EngineConfig, seed: u64) -> Box<dyn Arm> {
+    /// The arm before this fleet. `seed` is for arms that draw lots.
+    pub fn make(self, fleet: &Before, seed: u64) -> Box<dyn Arm> {
+        let Before { replicas, engine, .. } = *fleet;
         match self {
             Self::Off => Box::new(off::Off::until_0_26(replicas)),
             Self::OffSince027 => Box::new(off::Off::since_0_27(replicas)),
@@ -92,7 +149,8 @@ impl ArmKind {
             Self::RoundRobin => Box::new(round_robin::RoundRobin::new(replicas)),
             Self::LeastInFlight => Box::new(least_in_flight::LeastInFlight::new(replicas)),
             Self::Hash => Box::new(hash::Hash::new(replicas)),
-            Self::Affinity => Box::new(affinity::Affinity::new(replicas, engine.max_num_seqs)),
+            Self::Affinity => Box::new(homing_router::HomingRouter::new(fleet, Admission::off())),
+            Self::WorkingSet => Box::new(homing_router::HomingRouter::new(fleet, Admission::default())),
             Self::Prefix => Box::new(prefix::Prefix::new(replicas, engine)),
         }
     }
@@ -102,7 +160,7 @@ impl ArmKind {
         match self {
             Self::Off | Self::OffSince027 | Self::Random => Some(PublishedArm::Off),
             Self::Hash | Self::Affinity => Some(PublishedArm::On),
-            Self::RoundRobin | Self::LeastInFlight | Self::Prefix => None,
+            Self::RoundRobin | Self::LeastInFlight | Self::WorkingSet | Self::Prefix => None,
         }
     }
 

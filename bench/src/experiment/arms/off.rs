@@ -1,4 +1,4 @@
-use super::{Arm, Asked, Choice};
+use super::{Answer, Arm, Asked, Finished};
 use crate::engine::{Snapshot, load_since_0_27, load_until_0_26};
 
 /// vLLM's own data-parallel balancer with one API server. It goes by what the engines said when the coordinator last
@@ -32,7 +32,7 @@ impl Off {
 }
 
 impl Arm for Off {
-    fn route(&mut self, _: &Asked) -> Choice {
+    fn route(&mut self, _: &Asked) -> Answer {
         let replicas = self.counts.len();
         let in_order = (0..replicas).map(|step| (self.start + step) % replicas);
         let least = in_order.min_by(|a, b| self.load(*a).total_cmp(&self.load(*b))).unwrap_or(0);
@@ -44,8 +44,8 @@ impl Arm for Off {
         least.into()
     }
 
-    fn finish(&mut self, replica: usize) {
-        self.in_flight[replica] -= 1;
+    fn finish(&mut self, finished: &Finished) {
+        self.in_flight[finished.replica] -= 1;
     }
 
     /// vLLM's coordinator publishes at most every 100 ms (`stats_update_interval_ms`).

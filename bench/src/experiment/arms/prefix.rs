@@ -5,7 +5,7 @@ use homing::routing::auto_spill_threshold;
 use lru::LruCache;
 
 use super::in_flight::InFlight;
-use super::{Arm, Asked, Choice};
+use super::{Answer, Arm, Asked, Finished};
 use crate::engine::{BlockHash, EngineConfig, Prompt};
 
 /// Blocks of a prompt that a replica must have been sent, as a share, for the prompt to follow them (SGLang router's
@@ -48,7 +48,7 @@ impl Prefix {
 }
 
 impl Arm for Prefix {
-    fn route(&mut self, asked: &Asked) -> Choice {
+    fn route(&mut self, asked: &Asked) -> Answer {
         let replica = self.choose(asked.prompt);
         self.in_flight.counts[replica] += 1;
         // The end of a prompt is evicted first, as in the engine.
@@ -56,7 +56,7 @@ impl Arm for Prefix {
         replica.into()
     }
 
-    fn finish(&mut self, replica: usize) {
-        self.in_flight.counts[replica] -= 1;
+    fn finish(&mut self, finished: &Finished) {
+        self.in_flight.counts[finished.replica] -= 1;
     }
 }

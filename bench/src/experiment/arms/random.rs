@@ -1,7 +1,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-use super::{Arm, Asked, Choice};
+use super::{Answer, Arm, Asked};
 
 /// Draws lots.
 pub struct Random {
@@ -16,7 +16,7 @@ impl Random {
 }
 
 impl Arm for Random {
-    fn route(&mut self, _: &Asked) -> Choice {
+    fn route(&mut self, _: &Asked) -> Answer {
         self.rng.random_range(0..self.replicas).into()
     }
 }

@@ -1,4 +1,4 @@
-use super::{Arm, Asked, Choice};
+use super::{Answer, Arm, Asked};
 
 /// One replica after the other.
 pub struct RoundRobin {
@@ -13,7 +13,7 @@ impl RoundRobin {
 }
 
 impl Arm for RoundRobin {
-    fn route(&mut self, _: &Asked) -> Choice {
+    fn route(&mut self, _: &Asked) -> Answer {
         let replica = self.next;
         self.next = (replica + 1) % self.replicas;
         replica.into()

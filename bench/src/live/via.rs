@@ -29,27 +29,18 @@ impl From<Target> for Via {
 impl Via {
     /// Each turn to the engine that `arm` chooses from these. The blocks of the prompts that it sees have `block_size` tokens.
     pub fn arm(arm: Box<dyn Arm>, engines: Vec<Target>, block_size: u32) -> Self {
-        let deciding = Mutex::new(Deciding { arm, choices: Vec::new() });
-        Self::Arm(Arc::new(Chooser { engines, block_size, deciding }))
+        Self::Arm(Arc::new(Chooser { engines, block_size, arm: Mutex::new(arm) }))
     }
 
-    /// Finds a place for the turn of this index.
-    pub fn place(&self, turn: usize, call: &Call, conversation: &Conversation, clock: &Clock) -> Placed<'_> {
+    /// Finds a place for a turn.
+    pub fn place(&self, call: &Call, conversation: &Conversation, clock: &Clock) -> Placed<'_> {
         match self {
             Self::Address(target) => Placed { target, chosen: None },
             Self::Arm(chooser) => {
                 let prompt = conversation.prompt(chooser.block_size);
-                let replica = chooser.choose(turn, call, &prompt, clock);
-                Placed { target: &chooser.engines[replica], chosen: Some((chooser, replica)) }
+                let choice = chooser.choose(call, &prompt, clock);
+                Placed { target: &chooser.engines[choice.replica], chosen: Some((chooser, choice)) }
             }
-        }
-    }
-
-    /// What was chosen here so far, by the index of the turn.
-    pub fn choices(&self) -> Vec<(usize, Choice)> {
-        match self {
-            Self::Address(_) => Vec::new(),
-            Self::Arm(chooser) => chooser.deciding.lock().choices.clone(),
         }
     }
 }
@@ -58,44 +49,43 @@ impl Via {
 pub struct Chooser {
     pub engines: Vec<Target>,
     block_size: u32,
-    deciding: Mutex<Deciding>,
-}
-
-struct Deciding {
-    arm: Box<dyn Arm>,
-    choices: Vec<(usize, Choice)>,
+    arm: Mutex<Box<dyn Arm>>,
 }
 
 impl Chooser {
-    fn choose(&self, turn: usize, call: &Call, prompt: &Prompt, clock: &Clock) -> usize {
-        let mut deciding = self.deciding.lock();
-        let asked = Asked { now_s: clock.now_s(), session_key: call.session_key, turn: call.id, prompt };
-        let choice = deciding.arm.route(&asked);
-        deciding.choices.push((turn, choice));
-        choice.replica
+    fn choose(&self, call: &Call, prompt: &Prompt, clock: &Clock) -> Choice {
+        let mut arm = self.arm.lock();
+        arm.route(&Asked { now_s: clock.now_s(), session_key: call.session_key, turn: call.id, prompt })
     }
 
     /// Seconds, by the load's clock, between two readings of the engines; none if the arm does without.
     pub fn reading_every_s(&self) -> Option<f64> {
-        self.deciding.lock().arm.reading_every_s()
+        self.arm.lock().reading_every_s()
     }
 
     /// Tells the arm what the engines say.
     pub fn read(&self, now_s: f64, said: &[Snapshot]) {
-        self.deciding.lock().arm.read(now_s, said);
+        self.arm.lock().read(now_s, said);
     }
 }
 
 /// A turn's place. An arm that chose it learns that the turn is over when this is dropped, whatever ended it.
 pub struct Placed<'a> {
     pub target: &'a Target,
-    chosen: Option<(&'a Chooser, usize)>,
+    chosen: Option<(&'a Chooser, Choice)>,
+}
+
+impl Placed<'_> {
+    /// What was chosen; none where that is not done here.
+    pub fn choice(&self) -> Option<Choice> {
+        self.chosen.map(|(_, choice)| choice)
+    }
 }
 
 impl Drop for Placed<'_> {
     fn drop(&mut self) {
-        if let Some((chooser, replica)) = self.chosen {
-            chooser.deciding.lock().arm.finish(replica);
+        if let Some((chooser, choice)) = self.chosen {
+            chooser.arm.lock().finish(choice.replica);
         }
     }
 }

@@ -6,7 +6,9 @@
 
 mod admin;
 pub mod config;
+mod decisions;
 pub mod fleet;
+pub mod history;
 mod live;
 mod metrics;
 mod proxy;

@@ -18,8 +18,9 @@ use pingora::services::listening::Service;
 use pingora::services::{ServiceReadyNotifier, ServiceWithDependents};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::admin::Admin;
+use crate::admin::{Admin, HistoryService};
 use crate::config::Config;
+use crate::decisions::Decisions;
 use crate::fleet::{Fetcher, ScrapeService, Scraper, WakeService, tcp_keepalive};
 use crate::live::{Current, Live};
 use crate::proxy::{AccessLog, Activity, Buffered, Edge, PINGORA_TRIES, Proxy};
@@ -56,6 +57,7 @@ pub fn serve(path: &Path) -> Result<(), String> {
         one_at_a_time: Mutex::new(()),
         started: config,
     });
+    let decisions = Arc::new(Decisions::default());
     let proxy = Proxy {
         live: live.clone(),
         keys: KeyHasher::new(random_seed()?),
@@ -63,9 +65,10 @@ pub fn serve(path: &Path) -> Result<(), String> {
         buffered: Arc::new(Buffered::default()),
         fetcher: Fetcher::default(),
         access_log: access_log.clone(),
+        decisions: decisions.clone(),
     };
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let admin = Admin { live: live.clone(), reloader: reloader.clone(), since };
+    let admin = Admin { live: live.clone(), reloader: reloader.clone(), decisions, since };
 
     let mut edge =
         Service::new("edge".into(), Edge::new(pingora_proxy::http_proxy(&server.configuration, proxy), live.clone()));
@@ -83,6 +86,7 @@ pub fn serve(path: &Path) -> Result<(), String> {
     server.add_service(admin).add_dependency(&sockets);
     server.add_service(background_service("scrape", ScrapeService(scraper)));
     server.add_service(background_service("wake", WakeService(live.clone())));
+    server.add_service(background_service("history", HistoryService(live.clone())));
     server.add_service(background_service("reload", ReloadService(reloader)));
     server.add_service(background_service("shutdown", Shutdown { activity, live, access_log }));
     server.run(RunArgs::default());

@@ -1,8 +1,13 @@
-//! The admin address: metrics, health, routing as JSON, reload. Never on a listener that clients use.
+//! The admin address: the page, metrics, health, routing as JSON, reload. Never on a listener that clients use.
 
 mod admission_json;
+mod decisions_json;
 mod gauges;
+mod history_json;
+mod page;
+mod query;
 mod routing_json;
+mod ticker;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +19,20 @@ use pingora::protocols::http::ServerSession;
 use prometheus::{Encoder, TextEncoder};
 use serde_json::{Value, json};
 
+use crate::decisions::Decisions;
+use crate::fleet::Model;
 use crate::live::Current;
 use crate::metrics::METRICS;
 use crate::reload::Reloader;
+use query::Query;
+
+pub use ticker::HistoryService;
 
 /// Answers on the admin address.
 pub struct Admin {
     pub live: Current,
     pub reloader: Arc<Reloader>,
+    pub decisions: Arc<Decisions>,
     /// When the counters began, in seconds since 1970.
     pub since: u64,
 }
@@ -37,6 +48,7 @@ impl ServeHttp for Admin {
     async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
         let request = session.req_header();
         let (method, path) = (request.method.clone(), request.uri.path().to_owned());
+        let query = request.uri.query().unwrap_or_default().to_owned();
         let allowed = self.allowed(session.get_header_bytes(header::AUTHORIZATION));
         if tokio::time::timeout(BODY_TIME_MAX, discard_body(session)).await.is_err() {
             session.set_keepalive(None);
@@ -45,15 +57,13 @@ impl ServeHttp for Admin {
         let answer = match path.as_str() {
             "/healthz" => reading(&method, || text(StatusCode::OK, "ok\n")),
             "/readyz" => reading(&method, || self.ready()),
+            path if let Some(frame) = page::frame(path) => reading(&method, || frame),
             _ if !allowed => unauthorized(),
             "/metrics" => reading(&method, || self.metrics()),
             "/routing" => reading(&method, || json_answer(StatusCode::OK, &self.routing())),
             "/reload" if method == Method::POST => self.reload().await,
             "/reload" => not_allowed("POST"),
-            path => match path.strip_prefix("/routing/") {
-                Some(name) => reading(&method, || self.routing_of(name)),
-                None => not_found(),
-            },
+            path => reading(&method, || self.shown(path, &Query(&query)).unwrap_or_else(not_found)),
         };
         with_length(answer, method == Method::HEAD)
     }
@@ -89,13 +99,24 @@ impl Admin {
         json!({ "models": models })
     }
 
-    fn routing_of(&self, name: &str) -> Response<Vec<u8>> {
-        let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
-        let fleet = self.live.load().fleet.clone();
-        match fleet.models().iter().find(|model| model.label() == name) {
-            Some(model) => json_answer(StatusCode::OK, &routing_json::of(model, self.since)),
-            None => not_found(),
+    /// What is asked for by a longer path. None: there is nothing.
+    fn shown(&self, path: &str, query: &Query) -> Option<Response<Vec<u8>>> {
+        let ok = |value| Some(json_answer(StatusCode::OK, &value));
+        if let Some(name) = path.strip_prefix("/routing/") {
+            return ok(routing_json::of(self.model(name)?.as_ref(), self.since));
         }
+        if let Some(name) = path.strip_prefix("/history/") {
+            return ok(history_json::of(self.model(name)?.as_ref(), query.span()?));
+        }
+        if path == "/decisions" {
+            return ok(decisions_json::of(&self.decisions, &query.filter()));
+        }
+        page::part(path, query, &self.live.load().fleet, &self.decisions, self.since)
+    }
+
+    fn model(&self, name: &str) -> Option<Arc<Model>> {
+        let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
+        self.live.load().fleet.models().iter().find(|model| model.label() == name).cloned()
     }
 
     async fn reload(&self) -> Response<Vec<u8>> {

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::{Engine, Model, now};
-use crate::routing::{Ask, CacheOutcome, Decision, Retry, Router, Target, Tokens, Turn};
+use crate::routing::{Ask, CacheOutcome, ConversationHash, Decision, Reason, Retry, Router, Target, Tokens, Turn};
 
 /// A request on its way to a replica: counted in there when made, counted out at its end, whatever ends it.
 pub struct InFlight {
@@ -10,6 +10,8 @@ pub struct InFlight {
     way: Way,
     /// The name of the replica that it is sent to now.
     replica: String,
+    /// Why it was sent where it went first; none if it is no turn.
+    reason: Option<Reason>,
     /// Engines tried, the present one last.
     tried: Vec<usize>,
     /// Whether it is counted in and not yet out.
@@ -31,6 +33,7 @@ impl InFlight {
             model: model.clone(),
             ask,
             replica: router.replica_name(&turn.target),
+            reason: Some(router.reason(&turn)),
             tried: vec![turn.target.engine],
             way: Way::Turn(turn),
             counted_in: true,
@@ -44,7 +47,7 @@ impl InFlight {
         let replica = router.replica_name(&target);
         drop(router);
         let (way, tried) = (Way::Follows(target), vec![target.engine]);
-        Some(InFlight { model, ask, way, replica, tried, counted_in: false })
+        Some(InFlight { model, ask, way, replica, reason: None, tried, counted_in: false })
     }
 
     /// Moves to an engine not yet tried. False: there is none, and the request stays where it is.
@@ -118,6 +121,17 @@ impl InFlight {
             Way::Turn(turn) => Some(turn.decision),
             Way::Follows(_) => None,
         }
+    }
+
+    /// Its decision, and why; none if it was only sent after its conversation.
+    pub fn decided(&self) -> Option<(Decision, Reason)> {
+        let failed_over_to = (self.tries() > 1).then(|| self.replica.clone());
+        Some((self.decision()?, Reason { failed_over_to, ..self.reason.clone()? }))
+    }
+
+    /// Its conversation, as it may be shown.
+    pub fn conversation(&self) -> Option<ConversationHash> {
+        self.ask.key.map(|key| key.shown())
     }
 
     /// The engine that it is sent to now.

@@ -7,6 +7,7 @@ use super::Engine;
 use super::in_force::Said;
 use super::parking::Waits;
 use crate::config;
+use crate::history::History;
 use crate::routing::{AdmissionMode, EngineSpec, Router, Settings, Target, auto_spill_threshold};
 
 /// What a nameless model is called in metrics, logs and JSON: every model name goes there.
@@ -18,6 +19,8 @@ pub struct Model {
     pub name: Option<String>,
     /// Decisions and the counts that they rest on, together under one lock: a burst sees every count at once.
     pub router: Mutex<Router>,
+    /// What it did in the last hour and day.
+    pub history: Mutex<History>,
     pub(super) waits: Waits,
     pub(super) said: Said,
     settings: ArcSwap<config::Model>,
@@ -30,6 +33,7 @@ impl Model {
         let model = Model {
             name: settings.name.clone(),
             router: Mutex::new(Router::new(routing_settings(settings), &specs(settings))),
+            history: Mutex::new(History::default()),
             waits: Waits::default(),
             said: Said::default(),
             settings: ArcSwap::from_pointee(settings.clone()),

@@ -121,6 +121,7 @@ impl Proxy {
         if let (Some(model), Some(parked)) = (model, context.parked) {
             METRICS.parked_seconds.with_label_values(&[model]).observe(parked.as_secs_f64());
         }
+        self.record(context, usage, first_byte_s, cache);
         let replica = context.in_flight.as_ref().map(|in_flight| in_flight.replica());
         if let Some(in_flight) = &context.in_flight {
             let (model, replica) = (in_flight.model().label(), replica.unwrap_or_default());

@@ -17,6 +17,7 @@ mod intake;
 mod local;
 mod parking;
 mod presence;
+mod record;
 mod replay;
 mod upstream;
 
@@ -31,6 +32,7 @@ use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, Result};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 
+use crate::decisions::Decisions;
 use crate::fleet::Fetcher;
 use crate::live::Current;
 use crate::request::KeyHasher;
@@ -50,6 +52,7 @@ pub struct Proxy {
     pub buffered: Arc<Buffered>,
     pub fetcher: Fetcher,
     pub access_log: AccessLog,
+    pub decisions: Arc<Decisions>,
 }
 
 #[async_trait]

@@ -13,6 +13,24 @@ impl Key {
     }
 }
 
+impl Key {
+    /// What may be shown of it.
+    pub fn shown(&self) -> ConversationHash {
+        ConversationHash((self.0 >> 96) as u32)
+    }
+}
+
+/// What a page shows of a conversation: 32 bits of its key, as eight hexadecimal digits. It says nothing of what the client
+/// sent, and is another in the next process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConversationHash(u32);
+
+impl fmt::Display for ConversationHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
 impl fmt::Debug for Key {
     /// Shows the first 16 of the 128 bits: enough to tell two keys apart in a test, too few to name a conversation.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

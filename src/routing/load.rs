@@ -26,7 +26,7 @@ pub(super) fn score(replica: &Replica, live: u32, kv_usage: Option<f64>) -> f64 
     f64::from(replica.in_flight) + KV_WEIGHT * kv_usage.unwrap_or(0.0) + f64::from(live)
 }
 
-/// The replica with the least load; ties go to the fewest live conversations, then to the first listed.
+/// The replica with the least load, and that load; ties go to the fewest live conversations, then to the first listed.
 ///
 /// The KV term counts only if every candidate has a fresh reading: otherwise those without one would look empty. So one
 /// pass finds the least loaded both with it and without.
@@ -35,7 +35,7 @@ pub(super) fn least_loaded(
     replicas: &[Replica],
     conversations: &Conversations,
     now: Time,
-) -> Option<ReplicaId> {
+) -> Option<(ReplicaId, f64)> {
     let (mut with_kv, mut without_kv) = (Least::default(), Least::default());
     let mut all_read = true;
     for id in candidates {
@@ -46,7 +46,8 @@ pub(super) fn least_loaded(
         with_kv.see(score(replica, live, usage), live, *id);
         without_kv.see(score(replica, live, None), live, *id);
     }
-    if all_read { with_kv.id } else { without_kv.id }
+    let least = if all_read { with_kv } else { without_kv };
+    Some((least.id?, least.load))
 }
 
 /// The least loaded of the replicas seen so far.

@@ -18,12 +18,13 @@ mod settings;
 mod snapshot;
 mod time;
 mod turn;
+mod why;
 
 pub use admission::{AdmissionCounts, Ticket, Woken};
 pub use cache::{Advice, CacheCounts, CacheOutcome, CapacitySource};
 pub use conversations::{Conversations, LIVE};
 pub use decision::{Decision, DecisionCounts};
-pub use key::Key;
+pub use key::{ConversationHash, Key};
 pub use load::{KV_WEIGHT, READING_MAX_AGE};
 pub use replica::{EngineSpec, Reading, ReplicaId, State, Target};
 pub use router::Router;
@@ -31,3 +32,4 @@ pub use settings::{Admission, AdmissionMode, MAX_NUM_SEQS_ASSUMED, Overdue, Sett
 pub use snapshot::{ReplicaSnapshot, Snapshot};
 pub use time::Time;
 pub use turn::{Ask, Pin, Refusal, RefusedWhy, Retry, Tokens, Turn, Verdict};
+pub use why::{Reason, Why};

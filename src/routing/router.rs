@@ -5,7 +5,7 @@ use super::cache::{CacheOutcome, Caches, CapacitySource};
 use super::replica::{Engine, Replica};
 use super::{
     Ask, Conversations, Decision, DecisionCounts, EngineSpec, Key, Pin, ReplicaId, Retry, Settings, Target, Time,
-    Tokens, Turn, Verdict,
+    Tokens, Turn, Verdict, Why,
 };
 
 /// Decides where the requests of one model go, and keeps what the decisions rest on.
@@ -85,7 +85,7 @@ impl Router {
     pub fn retry(&mut self, ask: &Ask, turn: &Turn, tried: &[usize], why: Retry, now: Time) -> Option<Turn> {
         let target = match ask.pin {
             Pin::Rank(rank) if self.has_rank(rank) => self.pinned(ask.key, rank, tried, now)?.target,
-            Pin::None if self.settings.affinity => self.target(self.least_loaded(tried, now)?),
+            Pin::None if self.settings.affinity => self.target(self.least_loaded(tried, now)?.0),
             Pin::None | Pin::Invalid | Pin::Rank(_) => self.unrouted(tried, now)?.target,
         };
         self.finish(turn, None, now);
@@ -98,7 +98,8 @@ impl Router {
             placed = true;
         }
         self.failed_over += 1;
-        Some(self.enter(ask, Chosen { target, decision: turn.decision }, placed, CacheOutcome::Moved, now))
+        let chosen = Chosen { target, decision: turn.decision, why: turn.why };
+        Some(self.enter(ask, chosen, placed, CacheOutcome::Moved, now))
     }
 
     /// Where a request goes that follows its conversation but is no turn of it (counting tokens, rendering a prompt):
@@ -114,7 +115,7 @@ impl Router {
         }
         let home =
             ask.key.and_then(|key| self.usable_home(&key)).filter(|home| !tried.contains(&self.engine_of(*home)));
-        home.or_else(|| self.least_loaded(tried, now)).map(|replica| self.target(replica))
+        home.or_else(|| self.least_loaded(tried, now).map(|(replica, _)| replica)).map(|replica| self.target(replica))
     }
 
     /// The first byte of a streamed answer has come: the replica has read the prompt.
@@ -163,7 +164,7 @@ impl Router {
     }
 
     fn enter(&mut self, ask: &Ask, chosen: Chosen, placed: bool, why_gone: CacheOutcome, now: Time) -> Turn {
-        let Chosen { target, decision } = chosen;
+        let Chosen { target, decision, why } = chosen;
         self.count_in(&target);
         let key = ask.key.unwrap_or_else(|| {
             self.keyless += 1;
@@ -178,6 +179,7 @@ impl Router {
         Turn {
             target,
             decision,
+            why,
             key,
             of_conversation: ask.key.is_some(),
             bytes: ask.bytes,
@@ -229,4 +231,5 @@ impl Router {
 pub(super) struct Chosen {
     pub target: Target,
     pub decision: Decision,
+    pub why: Why,
 }

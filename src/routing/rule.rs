@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use super::cache::CacheOutcome;
+use super::cache::{CacheOutcome, Standing};
 use super::load::{busy, fewest_in_flight, least_loaded};
 use super::replica::Engine;
 use super::router::Chosen;
-use super::{Ask, Decision, Key, ReplicaId, Router, State, Target, Time, Verdict};
+use super::{Ask, Decision, Key, ReplicaId, Router, State, Target, Time, Verdict, Why};
 
 impl Router {
     /// Home while the conversation has its place or its cache there (with admission off: while it has a home); else where
@@ -15,10 +15,10 @@ impl Router {
         let home = self.usable_home(&key);
         self.note_pause(&key, now);
         self.observe(ask, &key, home, now);
-        let (home, replica, decision, why_gone) = match home {
-            Some(home) if !self.admits() || self.is_settled(home, &key) => match self.home_or_spill(home) {
-                replica if replica == home => (home, home, Decision::Sticky, CacheOutcome::Evicted),
-                replica => (home, replica, Decision::Spilled, CacheOutcome::Spilled),
+        let (home, replica, decision, why_gone, why) = match home {
+            Some(home) if !self.admits() || self.is_settled(home, &key) => match self.home_or_spill(home, &key) {
+                (replica, why) if replica == home => (home, home, Decision::Sticky, CacheOutcome::Evicted, why),
+                (replica, why) => (home, replica, Decision::Spilled, CacheOutcome::Spilled, why),
             },
             _ if self.admits() => return self.admit_or_park(ask, key, now),
             _ => {
@@ -26,26 +26,35 @@ impl Router {
                     Some(_) => CacheOutcome::Moved,
                     None => self.why_unknown(&key),
                 };
-                let home = self.least_loaded(&[], now)?;
-                (home, home, Decision::Placed, why_gone)
+                let (home, load) = self.least_loaded(&[], now)?;
+                (home, home, Decision::Placed, why_gone, Why::LeastLoad { home_gone: why_gone, load })
             }
         };
         self.conversations.put(key, home, now, self.settings.conversations_max);
-        let chosen = Chosen { target: self.target(replica), decision };
+        let chosen = Chosen { target: self.target(replica), decision, why };
         Some(Verdict::Go(self.begin(ask, chosen, why_gone, now)))
     }
 
     /// A request that nothing tells apart.
     pub(super) fn balanced(&self, now: Time) -> Option<Chosen> {
-        Some(Chosen { target: self.target(self.least_loaded(&[], now)?), decision: Decision::Balanced })
+        let (replica, load) = self.least_loaded(&[], now)?;
+        Some(Chosen { target: self.target(replica), decision: Decision::Balanced, why: Why::NoConversation { load } })
     }
 
     /// Home while it has fewer requests in flight than the spill threshold, else the replica with the fewest.
-    fn home_or_spill(&self, home: ReplicaId) -> ReplicaId {
-        if self.replicas[home.index()].in_flight < self.settings.spill_threshold {
-            return home;
+    fn home_or_spill(&self, home: ReplicaId, key: &Key) -> (ReplicaId, Why) {
+        let in_flight = |id: ReplicaId| self.replicas[id.index()].in_flight;
+        let (at_home, threshold) = (in_flight(home), self.settings.spill_threshold);
+        if at_home < threshold {
+            let cached = self.caches.standing(home, key) != Standing::Gone;
+            return (home, Why::Home { in_flight: at_home, threshold, cached });
         }
-        fewest_in_flight(&self.candidates, &self.replicas, home).unwrap_or(home)
+        match fewest_in_flight(&self.candidates, &self.replicas, home) {
+            Some(fewest) if fewest != home => {
+                (fewest, Why::Spilled { home, in_flight: at_home, threshold, there: in_flight(fewest) })
+            }
+            _ => (home, Why::NoneLessBusy { in_flight: at_home, threshold }),
+        }
     }
 
     /// Whether an engine that is configured has this rank.
@@ -67,7 +76,7 @@ impl Router {
             .or_else(|| self.least_busy(with_rank(State::Out), now))?;
         let replica = engine.ids().nth(rank as usize)?;
         let target = Target { rank: Some(rank), ..self.target(replica) };
-        Some(Chosen { target, decision: Decision::ClientPinned })
+        Some(Chosen { target, decision: Decision::ClientPinned, why: Why::Pinned { rank } })
     }
 
     /// A rank that no engine has goes to the home's engine all the same, which will say what is wrong with it.
@@ -76,6 +85,7 @@ impl Router {
             Some(engine) => Some(self.unranked(engine)),
             None => self.unrouted(&[], now),
         }
+        .map(|chosen| Chosen { why: Why::NoSuchRank, ..chosen })
     }
 
     pub(super) fn unrouted(&self, tried: &[usize], now: Time) -> Option<Chosen> {
@@ -86,7 +96,11 @@ impl Router {
         let first = ReplicaId(engine.replicas.start);
         let index = self.engine_of(first);
         let replica = (engine.replicas.len() == 1).then_some(first);
-        Chosen { target: Target { engine: index, replica, rank: None }, decision: Decision::Unrouted }
+        Chosen {
+            target: Target { engine: index, replica, rank: None },
+            decision: Decision::Unrouted,
+            why: Why::AffinityOff,
+        }
     }
 
     fn home_engine(&self, key: Option<Key>, tried: &[usize]) -> Option<&Engine> {
@@ -104,7 +118,8 @@ impl Router {
         }
     }
 
-    pub(super) fn least_loaded(&self, tried: &[usize], now: Time) -> Option<ReplicaId> {
+    /// The least loaded replica, and its load.
+    pub(super) fn least_loaded(&self, tried: &[usize], now: Time) -> Option<(ReplicaId, f64)> {
         let candidates = match tried {
             [] => Cow::Borrowed(&self.candidates),
             _ => Cow::Owned(self.usable(tried).flat_map(Engine::ids).collect()),

@@ -1,5 +1,5 @@
 use super::cache::Expectation;
-use super::{Decision, Key, Target, Ticket, Time};
+use super::{Decision, Key, Target, Ticket, Time, Why};
 
 /// What a request asks of the router.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +74,8 @@ pub enum RefusedWhy {
 pub struct Turn {
     pub target: Target,
     pub decision: Decision,
+    /// What the decision rested on.
+    pub why: Why,
     /// Its conversation, or a key of its own.
     pub(super) key: Key,
     pub(super) of_conversation: bool,

@@ -15,7 +15,7 @@ use super::cache::{CacheOutcome, Standing};
 use super::router::Chosen;
 use super::settings::{AdmissionMode, Overdue};
 use super::turn::{Refusal, RefusedWhy};
-use super::{Ask, Decision, Key, ReplicaId, Router, Time, Turn, Verdict};
+use super::{Ask, Decision, Key, ReplicaId, Router, Time, Turn, Verdict, Why};
 
 /// What a request in flight on a replica adds to the seconds that a newcomer has to expect there.
 const IN_FLIGHT_S: f64 = 3.0;
@@ -52,6 +52,13 @@ pub struct AdmissionCounts {
     pub forced: u64,
     /// With [`AdmissionMode::Observe`], requests that would have had to wait.
     pub would_park: u64,
+}
+
+/// Where a newcomer fits.
+#[derive(Clone, Copy)]
+struct Fit {
+    replica: ReplicaId,
+    why: Why,
 }
 
 /// A parked request whose wait is over.
@@ -114,9 +121,9 @@ impl Router {
             return None;
         }
         if self.line.queue.is_empty()
-            && let Some(replica) = self.with_room(ask, &key, now)
+            && let Some(fit) = self.with_room(ask, &key, now)
         {
-            return Some(Verdict::Go(self.place(ask, key, replica, now)));
+            return Some(Verdict::Go(self.place(ask, key, fit, now)));
         }
         if self.line.queue.len() >= self.settings.admission.parked_max {
             self.line.counts.full += 1;
@@ -146,13 +153,13 @@ impl Router {
 
     fn wake_one(&mut self, now: Time) -> Option<Woken> {
         let (ticket, parked) = self.line.queue.first()?;
-        let replica = match self.admits() {
+        let fit = match self.admits() {
             true => self.with_room(&parked.ask, &parked.key, now),
             // Admission was turned off while they waited.
-            false => self.cheapest(&parked.ask, &parked.key, |_, _| true),
+            false => self.anywhere(&parked, Why::WaitsNoMore),
         };
-        if let Some(replica) = replica {
-            return self.let_go(ticket, replica, now);
+        if let Some(fit) = fit {
+            return self.let_go(ticket, fit, now);
         }
         let (ticket, parked) = self.line.queue.overdue(self.settings.admission.max_wait, now)?;
         match self.settings.admission.overdue {
@@ -163,39 +170,45 @@ impl Router {
                 Some(Woken { ticket, verdict: Verdict::Refused(refusal), waited: now.since(since) })
             }
             Overdue::Admit => {
-                let replica = self.cheapest(&parked.ask, &parked.key, |_, _| true)?;
+                let fit = self.anywhere(&parked, Why::NoRoom)?;
                 self.line.counts.forced += 1;
-                self.let_go(ticket, replica, now)
+                self.let_go(ticket, fit, now)
             }
         }
     }
 
-    fn let_go(&mut self, ticket: Ticket, replica: ReplicaId, now: Time) -> Option<Woken> {
+    fn let_go(&mut self, ticket: Ticket, fit: Fit, now: Time) -> Option<Woken> {
         let Parked { ask, key, since, place, .. } = self.line.queue.admit(ticket)?;
         self.line.counts.admitted += 1;
-        let turn = self.place(&ask, key, replica, now);
+        let turn = self.place(&ask, key, fit, now);
         self.conversations.set_place(&key, place);
         Some(Woken { ticket, verdict: Verdict::Go(turn), waited: now.since(since) })
     }
 
     /// Gives a conversation its home.
-    fn place(&mut self, ask: &Ask, key: Key, replica: ReplicaId, now: Time) -> Turn {
+    fn place(&mut self, ask: &Ask, key: Key, fit: Fit, now: Time) -> Turn {
         self.line.note_admission(now);
         let why_gone = match self.conversations.home(&key) {
             Some(_) => CacheOutcome::Evicted,
             None => self.why_unknown(&key),
         };
-        self.conversations.put(key, replica, now, self.settings.conversations_max);
-        self.begin(ask, Chosen { target: self.target(replica), decision: Decision::Placed }, why_gone, now)
+        self.conversations.put(key, fit.replica, now, self.settings.conversations_max);
+        let chosen = Chosen { target: self.target(fit.replica), decision: Decision::Placed, why: fit.why };
+        self.begin(ask, chosen, why_gone, now)
     }
 
     /// The replica with room for a newcomer on which it has the least to expect; one that holds nothing takes anyone.
-    fn with_room(&mut self, ask: &Ask, key: &Key, now: Time) -> Option<ReplicaId> {
+    fn with_room(&mut self, ask: &Ask, key: &Key, now: Time) -> Option<Fit> {
         let linger = self.linger();
         for id in &self.candidates {
             self.caches.expire(*id, linger, now);
         }
         self.cheapest(ask, key, |id, own| self.has_room(id, own))
+    }
+
+    /// The replica on which it has the least to expect, whether or not there is room.
+    fn anywhere(&self, parked: &Parked, why: Why) -> Option<Fit> {
+        Some(Fit { why, ..self.cheapest(&parked.ask, &parked.key, |_, _| true)? })
     }
 
     fn has_room(&self, id: ReplicaId, own: u64) -> bool {
@@ -213,7 +226,7 @@ impl Router {
 
     /// Of the replicas that are `fit`, the one on which a newcomer has to expect the shortest time: until its own tokens
     /// and those queued before it are read, and for what else is there and will be back.
-    fn cheapest(&self, ask: &Ask, key: &Key, fit: impl Fn(ReplicaId, u64) -> bool) -> Option<ReplicaId> {
+    fn cheapest(&self, ask: &Ask, key: &Key, fit: impl Fn(ReplicaId, u64) -> bool) -> Option<Fit> {
         let own = self.caches.own_tokens(self.conversations.size(key), ask.bytes);
         let cost_s = |id: ReplicaId| {
             let in_flight = f64::from(self.replicas[id.index()].in_flight);
@@ -226,7 +239,7 @@ impl Router {
             .filter(|id| fit(*id, own))
             .map(|id| (cost_s(id), id))
             .min_by(|a, b| a.0.total_cmp(&b.0))
-            .map(|(_, id)| id)
+            .map(|(expected_s, replica)| Fit { replica, why: Why::Room { tokens: own, expected_s } })
     }
 
     /// The place in the line that a conversation had which lost its cache in the middle of its work: it came before those

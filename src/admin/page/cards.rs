@@ -1,0 +1,165 @@
+//! Replica routing: a card a model, a row a replica.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use maud::{Markup, html};
+
+use super::figures::{DASH, count, date_time, or_dash, percent, seconds, share};
+use crate::config::SpillThreshold;
+use crate::fleet::{Fleet, InForce, Model, now};
+use crate::routing::{READING_MAX_AGE, ReplicaSnapshot, Snapshot, State};
+
+const COLUMNS: [&str; 14] = [
+    "Replica",
+    "State",
+    "In flight",
+    "Sticky",
+    "Placed",
+    "Spilled in",
+    "Client-pinned",
+    "By load",
+    "Running",
+    "Waiting",
+    "KV used",
+    "Held of capacity",
+    "Conversations",
+    "Prefix hits",
+];
+
+/// Every model's card. The counters began at `since`, in seconds since 1970.
+pub fn all(fleet: &Fleet, since: u64) -> Markup {
+    html! {
+        @for (index, model) in fleet.models().iter().enumerate() {
+            (card(index, model, since))
+        }
+    }
+}
+
+fn card(index: usize, model: &Model, since: u64) -> Markup {
+    let snapshot = model.router.lock().snapshot(now());
+    let title = format!("model-{index}");
+    let began = date_time(UNIX_EPOCH + Duration::from_secs(since));
+    html! {
+        article .card data-key=(model.label()) aria-labelledby=(title) {
+            h3 #(title) { (model.label()) }
+            (badges(model, &snapshot))
+            @if let Some(advice) = snapshot.advice {
+                p .note { "Likely wrong: " (advice.sentence()) "." }
+            }
+            div .scroll {
+                table .replicas role="table" aria-labelledby=(title) {
+                    thead role="rowgroup" {
+                        tr role="row" {
+                            @for column in COLUMNS {
+                                th role="columnheader" scope="col" { (column) }
+                            }
+                        }
+                    }
+                    tbody role="rowgroup" {
+                        @for replica in &snapshot.replicas { (row(replica)) }
+                    }
+                }
+            }
+            p .since {
+                "Counted since " time datetime=(began.replace(' ', "T") + "Z") { (began) } " UTC: "
+                (count(snapshot.decisions.sum())) " requests routed, "
+                (count(snapshot.failed_over)) " tries after a failed one. "
+                (count(snapshot.conversations)) " conversations of at most "
+                (count(snapshot.settings.conversations_max as u64)) "."
+            }
+        }
+    }
+}
+
+fn badges(model: &Model, snapshot: &Snapshot) -> Markup {
+    let settings = &snapshot.settings;
+    let source = match model.settings().spill_threshold {
+        SpillThreshold::Auto => "auto",
+        SpillThreshold::Set(_) => "set",
+    };
+    let affinity = if settings.affinity { "on" } else { "off" };
+    let decisions = &snapshot.decisions;
+    // Of the turns that had a home to go to.
+    let sticky = percent(decisions.sticky, decisions.sticky + decisions.spilled);
+    html! {
+        ul .badges {
+            (badge("affinity", affinity))
+            (badge("spill threshold", &format!("{} ({source})", settings.spill_threshold)))
+            (badge("sticky", &sticky))
+            (badge("in flight", &count(snapshot.in_flight)))
+            (badge("admission", settings.admission.mode.name()))
+            (badge("parked", &count(snapshot.parked)))
+            @if snapshot.parked > 0 {
+                (badge("longest wait", &seconds(snapshot.longest_wait.as_secs_f64())))
+            }
+        }
+        p .why { "Admission " (InForce::of(snapshot).why) "." }
+    }
+}
+
+fn badge(name: &str, value: &str) -> Markup {
+    html! { li { (name) " " strong { (value) } } }
+}
+
+fn row(replica: &ReplicaSnapshot) -> Markup {
+    let reading = replica.reading.as_ref().map(|(reading, _)| reading);
+    let decisions = &replica.decisions;
+    let (state, why) = state(replica);
+    let numbers = [
+        count(replica.in_flight.into()),
+        count(decisions.sticky),
+        count(decisions.placed),
+        count(decisions.spilled),
+        count(decisions.client_pinned),
+        count(decisions.balanced + decisions.unrouted),
+        or_dash(reading.and_then(|reading| reading.running), count),
+        or_dash(reading.and_then(|reading| reading.waiting), count),
+        or_dash(reading.and_then(|reading| reading.kv_cache_usage), share),
+    ];
+    let conversations = count(replica.conversations.into());
+    let hits = or_dash(reading.and_then(|reading| reading.prefix_hit_ratio()), share);
+    html! {
+        tr role="row" data-key=(replica.name) {
+            th role="rowheader" scope="row" { (replica.name) }
+            td role="cell" .state data-label=(COLUMNS[1]) {
+                span .(state) { (state) }
+                @if let Some(why) = why { " " small { (why) } }
+            }
+            @for (label, number) in COLUMNS[2..].iter().zip(&numbers) {
+                td role="cell" data-label=(label) { (number) }
+            }
+            td role="cell" .held data-label=(COLUMNS[11]) { (held(replica)) }
+            td role="cell" data-label=(COLUMNS[12]) { (conversations) }
+            td role="cell" data-label=(COLUMNS[13]) { (hits) }
+        }
+    }
+}
+
+/// Tokens held of those that the cache can keep, as a bar and as text.
+fn held(replica: &ReplicaSnapshot) -> Markup {
+    let capacity = replica.capacity_tokens;
+    let filled = capacity.map(|capacity| (100.0 * replica.held_tokens as f64 / capacity.max(1) as f64).min(100.0));
+    html! {
+        @if let Some(filled) = filled {
+            svg .bar viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true" {
+                rect .track width="100" height="6" {}
+                rect .fill width=(format!("{filled:.1}")) height="6" {}
+            }
+        }
+        span { (count(replica.held_tokens)) " of " (capacity.map_or_else(|| DASH.to_owned(), count)) }
+    }
+}
+
+/// The state of a replica, and its reason where it has one.
+fn state(replica: &ReplicaSnapshot) -> (&'static str, Option<String>) {
+    let why = match (replica.state, &replica.reading) {
+        (State::Out, _) => Some("failed its checks".to_owned()),
+        (State::Draining, _) => Some("no longer configured".to_owned()),
+        (State::Up, None) => Some("not read yet".to_owned()),
+        (State::Up, Some((_, age))) if *age >= READING_MAX_AGE => {
+            Some(format!("reading {} s old", count(age.as_secs())))
+        }
+        (State::Up, Some(_)) => None,
+    };
+    (replica.state.name(), why)
+}

@@ -1,0 +1,122 @@
+use super::cache::CacheOutcome;
+use super::{ReplicaId, Router, Turn};
+
+/// Why a request went where it went, with the names of the replicas that it speaks of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reason {
+    pub why: Why,
+    /// The replica that it went to first.
+    pub there: String,
+    /// The home that it left, where it left one.
+    pub home: Option<String>,
+    /// The replica that it went to in the end, because those before failed.
+    pub failed_over_to: Option<String>,
+}
+
+impl Reason {
+    /// One sentence, without the decision's name.
+    pub fn sentence(&self) -> String {
+        let sentence = self.why.sentence(&self.there, self.home.as_deref().unwrap_or_default());
+        match &self.failed_over_to {
+            Some(replica) => format!("{sentence}; {} failed, then {replica}", self.there),
+            None => sentence,
+        }
+    }
+}
+
+impl Router {
+    /// Why a turn goes where it goes, as long as it is in flight.
+    pub fn reason(&self, turn: &Turn) -> Reason {
+        let home = match turn.why {
+            Why::Spilled { home, .. } => Some(self.replica_name(&self.target(home))),
+            _ => None,
+        };
+        Reason { why: turn.why, there: self.replica_name(&turn.target), home, failed_over_to: None }
+    }
+}
+
+/// Why a request went where it went: the case of its decision, with the figures that it rested on.
+///
+/// "There" is the replica that it went to first; loads are those of [`ReplicaSnapshot::load`](super::ReplicaSnapshot).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Why {
+    /// A conversation without a home went to the least load.
+    LeastLoad {
+        /// Why it had no home.
+        home_gone: CacheOutcome,
+        load: f64,
+    },
+    /// A conversation without a place went where there was room, and of those to the shortest time to be expected.
+    Room {
+        /// Tokens of its own that it needs room for.
+        tokens: u64,
+        /// Seconds to be expected there for these and for what else is there.
+        expected_s: f64,
+    },
+    /// No replica had room for the longest wait: it went on where the least was to be expected.
+    NoRoom,
+    /// It went on where the least was to be expected, because conversations no longer wait for room.
+    WaitsNoMore,
+    /// Home was below the spill threshold.
+    Home {
+        in_flight: u32,
+        threshold: u32,
+        /// Whether its cache should be there.
+        cached: bool,
+    },
+    /// Home was at the spill threshold, and no other replica had fewer in flight.
+    NoneLessBusy { in_flight: u32, threshold: u32 },
+    /// Home was at the spill threshold, and there were the fewest in flight.
+    Spilled { home: ReplicaId, in_flight: u32, threshold: u32, there: u32 },
+    /// The client named this data-parallel rank.
+    Pinned { rank: u32 },
+    /// Nothing told the conversation apart: the least load.
+    NoConversation { load: f64 },
+    /// Affinity is off: the least busy engine.
+    AffinityOff,
+    /// The client named a rank that no engine has, or no number: an engine is to say so.
+    NoSuchRank,
+}
+
+impl Why {
+    fn sentence(&self, there: &str, home: &str) -> String {
+        match *self {
+            Why::LeastLoad { home_gone, load } => format!("{}, least load {load:.1}", newcomer(home_gone)),
+            Why::Room { tokens, expected_s } => {
+                format!("room for {} tokens, least expected time {expected_s:.1} s", thousands(tokens))
+            }
+            Why::NoRoom => "no replica had room in the longest wait, least expected time".into(),
+            Why::WaitsNoMore => "admission was turned off while it waited, least expected time".into(),
+            Why::Home { in_flight, threshold, cached } => {
+                let cache = if cached { "its cache is there" } else { "its cache should be gone" };
+                format!("home, {cache}; {in_flight} in flight, threshold {threshold}")
+            }
+            Why::NoneLessBusy { in_flight, threshold } => {
+                format!("home had {in_flight} in flight, threshold {threshold}; no replica had fewer")
+            }
+            Why::Spilled { in_flight, threshold, there: fewest, .. } => {
+                format!("home {home} had {in_flight} in flight, threshold {threshold}; {there} had {fewest}")
+            }
+            Why::Pinned { rank } => format!("the client named rank {rank}"),
+            Why::NoConversation { load } => format!("nothing told its conversation, least load {load:.1}"),
+            Why::AffinityOff => "affinity is off, least busy engine".into(),
+            Why::NoSuchRank => "the client named a rank that there is not".into(),
+        }
+    }
+}
+
+fn newcomer(home_gone: CacheOutcome) -> &'static str {
+    match home_gone {
+        CacheOutcome::ReplicaRestarted => "home restarted",
+        CacheOutcome::Moved => "home is not in use",
+        _ => "a new conversation",
+    }
+}
+
+/// 850, 12k, 1,200k.
+fn thousands(tokens: u64) -> String {
+    match tokens {
+        0..1000 => tokens.to_string(),
+        _ => format!("{}k", (tokens + 500) / 1000),
+    }
+}

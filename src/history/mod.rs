@@ -139,6 +139,10 @@ impl Track {
         if !at.is_multiple_of(self.span.step_s()) || self.full.back().is_some_and(|last| last.at == at) {
             return;
         }
+        // At once and to the size: growing by halves and doubles would take more in the end.
+        if self.full.is_empty() {
+            self.full.reserve_exact(self.span.buckets());
+        }
         if self.full.len() == self.span.buckets() {
             self.full.pop_front();
         }

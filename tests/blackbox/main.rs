@@ -16,6 +16,7 @@ mod headers;
 mod health;
 mod local;
 mod metrics;
+mod panel;
 mod parking;
 mod parking_bounds;
 mod placement;

@@ -19,9 +19,11 @@ try {
   const chromium = await browser();
   for (const width of WIDTHS) {
     for (const scheme of ["light", "dark"]) {
-      const page = await chromium.newPage();
-      await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
-      await page.setViewport({ width, height: 900, deviceScaleFactor: width < 800 ? 2 : 1 });
+      const page = await chromium.newPage({
+        colorScheme: scheme,
+        viewport: { width, height: 900 },
+        deviceScaleFactor: width < 800 ? 2 : 1,
+      });
       await page.goto(stand.admin);
       await page.waitForSelector("#history svg");
       await page.waitForSelector("#decisions tbody tr");

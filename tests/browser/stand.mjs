@@ -4,7 +4,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import puppeteer from "puppeteer-core";
+import { chromium } from "playwright-core";
 
 const BIN = process.env.HOMING_BIN ?? "target/debug";
 const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
@@ -30,12 +30,12 @@ export class Stand {
     const config = {
       listen: [{ address: "127.0.0.1:0" }],
       admin: { address: "127.0.0.1:0", ...(token && { token: { env: "HOMING_BROWSER_TOKEN" } }) },
-      server: { access_log: false },
+      server: { access_log: "off" },
       scrape: { interval: "1 s" },
       models,
     };
     const file = join(stand.folder, "homing.yaml");
-    await writeFile(file, JSON.stringify(config).replace('"access_log":false', '"access_log":"off"'));
+    await writeFile(file, JSON.stringify(config));
     const homing = stand.#spawn("homing", ["serve", "--config", file], { HOMING_BROWSER_TOKEN: token ?? "" });
     const address = (words) => line(homing.stderr, (text) => text.split(words)[1]);
     [stand.clients, stand.admin] = await Promise.all([address("listening on "), address("admin on ")]);
@@ -86,7 +86,7 @@ export class Stand {
 // A browser that fetches nothing of its own accord.
 export function browser() {
   const args = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--force-color-profile=srgb"];
-  return puppeteer.launch({ executablePath: CHROMIUM, args });
+  return chromium.launch({ executablePath: CHROMIUM, args });
 }
 
 // The first line of which `pick` makes something. The others are read away.

@@ -81,6 +81,10 @@ fn badges(model: &Model, snapshot: &Snapshot) -> Markup {
     let decisions = &snapshot.decisions;
     // Of the turns that had a home to go to.
     let sticky = percent(decisions.sticky, decisions.sticky + decisions.spilled);
+    let parked = match snapshot.parked {
+        0 => "0".to_owned(),
+        parked => format!("{}, for {} at most", count(parked), seconds(snapshot.longest_wait.as_secs_f64())),
+    };
     html! {
         ul .badges {
             (badge("affinity", affinity))
@@ -88,10 +92,7 @@ fn badges(model: &Model, snapshot: &Snapshot) -> Markup {
             (badge("sticky", &sticky))
             (badge("in flight", &count(snapshot.in_flight)))
             (badge("admission", settings.admission.mode.name()))
-            (badge("parked", &count(snapshot.parked)))
-            @if snapshot.parked > 0 {
-                (badge("longest wait", &seconds(snapshot.longest_wait.as_secs_f64())))
-            }
+            (badge("parked", &parked))
         }
         p .why { "Admission " (InForce::of(snapshot).why) "." }
     }

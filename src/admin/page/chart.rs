@@ -22,13 +22,14 @@ const WIDTH_MAX: u32 = 1600;
 const UNITS: u32 = 4;
 
 /// Heights in CSS pixels.
-const PANEL: u32 = 96;
+const PANEL: u32 = 104;
 const FIRST_PANEL: u32 = 168;
 const TIMES: u32 = 20;
-const CAPTION: u32 = 24;
+const CAPTION: u32 = 26;
 /// For the numbers left of a panel.
 const LEFT: u32 = 44;
-const TEXT: u32 = 11;
+/// Plotters draws text a fifth smaller than it is told.
+const TEXT: u32 = 14;
 
 const CACHED: RGBColor = RGBColor(0x1f, 0x7a, 0x5c);
 const COMPUTED: RGBColor = RGBColor(0xc7, 0x75, 0x1f);
@@ -144,7 +145,7 @@ impl Picture<'_> {
             if panel.bars { values.sum() } else { values.fold(0.0, f64::max) }
         });
         let top = (highest.fold(0.0, f64::max) / per).max(1.0) * 1.05;
-        area.draw(&Text::new(panel.caption, ((LEFT * UNITS) as i32, (5 * UNITS) as i32), font(TEXT + 1)))?;
+        area.draw(&Text::new(panel.caption, ((LEFT * UNITS) as i32, (6 * UNITS) as i32), font(TEXT + 1)))?;
         let (until, from) = (self.until as i64, self.from());
         let mut chart: Chart = ChartBuilder::on(area)
             .margin_top(CAPTION * UNITS)
@@ -153,10 +154,16 @@ impl Picture<'_> {
             .set_label_area_size(LabelAreaPosition::Bottom, if times { TIMES * UNITS } else { 4 * UNITS })
             .build_cartesian_2d((from..until).with_key_points(self.ticks()), 0.0..top)?;
         let mut mesh = chart.configure_mesh();
-        mesh.light_line_style(TRANSPARENT).bold_line_style(LINES.stroke_width(UNITS)).axis_style(LINES);
+        mesh.light_line_style(TRANSPARENT)
+            .bold_line_style(LINES.stroke_width(UNITS))
+            .axis_style(LINES.stroke_width(UNITS));
         mesh.disable_x_mesh().y_labels(3).y_label_formatter(&|value| short(*value)).label_style(font(TEXT));
         let clock = |at: &i64| time_of_day(*at as u64)[..5].to_owned();
-        mesh.x_label_formatter(&clock).x_labels(if times { 100 } else { 0 }).draw()?;
+        mesh.x_label_formatter(&clock);
+        if !times {
+            mesh.disable_x_axis();
+        }
+        mesh.draw()?;
         match panel.bars {
             true => self.bars(&mut chart, panel)?,
             false => self.lines(&mut chart, panel)?,

@@ -45,7 +45,7 @@ pub fn section(fleet: &Fleet, decisions: &Decisions, query: &Query) -> Markup {
             (count(selected.len() as u64)) " shown. The last " (count(DECISIONS_MAX as u64))
             " whose requests have ended are kept."
         }
-        div .scroll {
+        div .scroll .long tabindex="0" role="region" aria-label="The last decisions" {
             table .decisions role="table" aria-labelledby="decisions-title" {
                 thead role="rowgroup" {
                     tr role="row" {

@@ -129,7 +129,7 @@ fn hover(bucket: &Bucket, span: Span) -> String {
 fn table(buckets: &[Bucket], span: Span) -> Markup {
     html! {
         p .since { "Tokens in each " (span.step_s()) " s, the latest first. Stretches in which nothing happened are left out." }
-        div .scroll tabindex="0" role="region" aria-label="The numbers of the charts" {
+        div .scroll .long tabindex="0" role="region" aria-label="The numbers of the charts" {
             table .numbers {
                 thead { tr { @for column in COLUMNS { th scope="col" { (column) } } } }
                 tbody {

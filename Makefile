@@ -3,7 +3,7 @@
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 APT_NEEDS := $(strip $(if $(shell command -v cmake),,cmake) $(if $(shell command -v cc),,build-essential))
 
-.PHONY: help setup build run demo test lint bench measurements test-vllm record-vllm-cache
+.PHONY: help setup build run demo test lint bench measurements test-vllm record-vllm-cache setup-browser test-browser screenshots
 
 help:
 	@echo 'make setup      install what is missing to build (cmake and a C compiler, through apt)'
@@ -14,6 +14,8 @@ help:
 	@echo 'make lint       formatting and clippy, warnings denied'
 	@echo 'make bench      the benchmarks, as tables'
 	@echo 'make measurements  simulate what docs/measurements.md shows and draw its plots anew'
+	@echo 'make test-browser  the page in a headless Chromium (installed through apt, with Node.js)'
+	@echo 'make screenshots   pictures of the page under load, into target/screenshots/'
 	@echo 'make test-vllm  the balancer before real vLLM servers on the CPU (downloads 2.8 GiB)'
 
 setup:
@@ -41,7 +43,7 @@ lint: setup
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 bench: setup
-	cargo bench --locked --bench leave
+	cargo bench --locked --bench leave --bench page
 	cargo bench --locked --package homing-bench --bench routing --bench peek
 
 RAMP := target/release/homing-bench ramp --seeds 5
@@ -54,6 +56,22 @@ measurements: setup
 		--warmup 600 --seconds 900 --plot docs/plots/farm
 	$(RAMP) --load open --arms off-0.27,least-in-flight,hash,prefix,affinity \
 		--warmup 600 --seconds 1800 --plot docs/plots/open
+
+BROWSER_NEEDS := $(strip $(if $(shell command -v chromium),,chromium) $(if $(shell command -v node),,nodejs) $(if $(shell command -v npm),,npm))
+
+setup-browser: setup
+ifneq ($(BROWSER_NEEDS),)
+	$(SUDO) apt-get update -qq
+	$(SUDO) apt-get install -y -qq --no-install-recommends $(BROWSER_NEEDS)
+endif
+	npm ci --prefix tests/browser --no-audit --no-fund
+	cargo build --locked --workspace
+
+test-browser: setup-browser
+	node --test tests/browser/
+
+screenshots: setup-browser
+	node tests/browser/screenshots.mjs
 
 test-vllm: setup
 	cargo build --locked

@@ -36,7 +36,7 @@ pub struct Decisions(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
-    newest_first: VecDeque<Numbered>,
+    last_ended_first: VecDeque<Numbered>,
     next: u64,
 }
 
@@ -61,17 +61,20 @@ impl Decisions {
     /// Keeps a decision; the oldest goes.
     pub fn note(&self, decided: Decided) {
         let mut kept = self.0.lock();
-        if kept.newest_first.len() == DECISIONS_MAX {
-            kept.newest_first.pop_back();
+        if kept.last_ended_first.len() == DECISIONS_MAX {
+            kept.last_ended_first.pop_back();
         }
         let number = kept.next;
         kept.next += 1;
-        kept.newest_first.push_front(Numbered { number, decided });
+        kept.last_ended_first.push_front(Numbered { number, decided });
     }
 
-    /// Those asked for, the newest first.
+    /// Those asked for, the newest first: they are kept in the order in which they ended.
     pub fn select(&self, filter: &Filter) -> Vec<Numbered> {
-        self.0.lock().newest_first.iter().filter(|one| filter.fits(&one.decided)).cloned().collect()
+        let fit = |one: &&Numbered| filter.fits(&one.decided);
+        let mut selected: Vec<Numbered> = self.0.lock().last_ended_first.iter().filter(fit).cloned().collect();
+        selected.sort_by_key(|one| std::cmp::Reverse(one.decided.at));
+        selected
     }
 }
 

@@ -187,6 +187,7 @@ async fn each_decision_says_why() {
     let held = ask_all(balancer.listen, [turn("conversation-a")]);
     first.saw_turns(3).await;
     balancer.ask(&turn("conversation-a")).await.is("spilled").from(second);
+    decisions(&balancer, 3).await;
     gate.open();
     for answer in held {
         answer.await.unwrap().is("sticky");
@@ -270,6 +271,7 @@ async fn the_last_two_hundred_are_kept_newest_first_and_filtered() {
         let ask = Ask::chat(names[n % 2], "Hello.").session(&format!("conversation-{}", n / 4));
         assert_eq!(client.ask(&ask).await.status, 200);
     }
+    balancer.metric_becomes("homing_requests_total", &[], 205.0).await;
     let listed = decisions(&balancer, 200).await;
     let newest = &listed[0];
     assert_eq!((&newest["model"], &newest["decision"]), (&json!("one"), &json!("placed")));

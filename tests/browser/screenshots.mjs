@@ -1,6 +1,6 @@
 // Writes pictures of the page under load: wide and narrow, light and dark.
 import { mkdir } from "node:fs/promises";
-import { MODEL, SPEED, Stand, browser } from "./stand.mjs";
+import { SPEED, Stand, browser } from "./stand.mjs";
 
 const FOLDER = "target/screenshots";
 const WIDTHS = [1280, 390];
@@ -8,7 +8,7 @@ const WIDTHS = [1280, 390];
 const SECONDS = Number(process.env.SCREENSHOT_LOAD_S ?? 180);
 const TIERS = [4, 10, 16, 24, 16, 8];
 
-const stand = await Stand.start();
+const stand = await Stand.start({ hostile: false });
 try {
   await mkdir(FOLDER, { recursive: true });
   console.log(`Load for ${SECONDS} s.`);
@@ -27,9 +27,6 @@ try {
       await page.goto(stand.admin);
       await page.waitForSelector("#history svg");
       await page.waitForSelector("#decisions tbody tr");
-      await page.$$eval("#models article", (cards, model) => {
-        cards.filter((card) => card.dataset.key !== model).forEach((card) => card.remove());
-      }, MODEL);
       await page.screenshot({ path: `${FOLDER}/${width}-${scheme}.png`, fullPage: true });
       console.log(`${FOLDER}/${width}-${scheme}.png`);
       await page.close();

@@ -18,15 +18,15 @@ export const HOSTILE = `<img src=x onerror="document.title='run'">&amp;'"`;
 export class Stand {
   #children = [];
 
-  static async start({ token } = {}) {
+  static async start({ token, hostile = true } = {}) {
     const stand = new Stand();
     stand.folder = await mkdtemp(join(tmpdir(), "homing-browser-"));
     const fleet = stand.#spawn("homing-bench", ["fleet", "--replicas", "4", "--speed", `${SPEED}`]);
     const { replicas } = JSON.parse(await line(fleet.stdout, (text) => text.startsWith("{") && text));
     const models = [
       { name: MODEL, max_num_seqs: 32, replicas: replicas.map((url) => ({ url })) },
-      { name: HOSTILE, affinity: "off", replicas: [{ url: "http://127.0.0.1:1" }] },
     ];
+    if (hostile) models.push({ name: HOSTILE, affinity: "off", replicas: [{ url: "http://127.0.0.1:1" }] });
     const config = {
       listen: [{ address: "127.0.0.1:0" }],
       admin: { address: "127.0.0.1:0", ...(token && { token: { env: "HOMING_BROWSER_TOKEN" } }) },
@@ -58,12 +58,15 @@ export class Stand {
     return answer.json();
   }
 
-  // Waits until nothing is in flight and the readings are of that time.
+  // Waits until nothing is in flight or parked, and every engine was read since.
   async rest() {
-    for (;;) {
+    let age = 0;
+    for (let readings = 0; ; ) {
       const routing = await this.json(`/routing/${MODEL}`);
       const idle = routing.replicas.every((row) => row.in_flight === 0 && row.running === 0 && row.waiting === 0);
-      if (idle && routing.admission.parked === 0) return routing;
+      readings = !idle || routing.admission.parked > 0 ? 0 : readings + (routing.replicas[0].reading_age_s < age ? 1 : 0);
+      if (readings >= 3) return routing;
+      age = routing.replicas[0].reading_age_s;
       await new Promise((later) => setTimeout(later, 100));
     }
   }

@@ -225,12 +225,12 @@ impl Picture<'_> {
     }
 
     fn from(&self) -> i64 {
-        (self.until - self.span.length_s()) as i64
+        self.until as i64 - self.span.length_s() as i64
     }
 
     /// When a bucket began and ended.
     fn stretch(&self, bucket: &Bucket) -> (i64, i64) {
-        ((bucket.at - self.span.step_s()) as i64, bucket.at as i64)
+        (bucket.at as i64 - self.span.step_s() as i64, bucket.at as i64)
     }
 
     /// Moments that are named: as many as the width has room for.

@@ -36,7 +36,7 @@ pub fn section(fleet: &Fleet, query: &Query) -> Markup {
     let until = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let until = until / span.step_s() * span.step_s();
     let kept: Vec<Bucket> = model.history.lock().buckets(span).copied().collect();
-    let from = until - span.length_s();
+    let from = until.saturating_sub(span.length_s());
     let buckets: Vec<Bucket> = kept.into_iter().filter(|bucket| from < bucket.at && bucket.at <= until).collect();
     let label =
         format!("Tokens per second of {} over the last {}. The table below says the same.", model.label(), span.name());
@@ -110,7 +110,7 @@ fn hover(bucket: &Bucket, span: Span) -> String {
     format!(
         "{} to {} UTC\n{} requests\nprompt tokens/s: {} cached, {} computed, {} unmeasured ({} cached)\n\
          completion tokens/s: {}\nfirst byte: p50 {}, p95 {}\nparked {}; {} waits, longest {}",
-        time_of_day(bucket.at - span.step_s()),
+        time_of_day(bucket.at.saturating_sub(span.step_s())),
         time_of_day(bucket.at),
         count(bucket.requests),
         rate(bucket.cached_tokens),

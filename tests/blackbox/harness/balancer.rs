@@ -134,9 +134,13 @@ impl Balancer {
         self.ask_admin(&Ask::new("POST", "/reload")).await
     }
 
+    /// The process's number.
+    pub fn pid(&self) -> u32 {
+        self.child.id().expect("the balancer runs")
+    }
+
     pub fn signal(&self, signal: Signal) {
-        let pid = self.child.id().expect("the balancer runs");
-        kill(Pid::from_raw(pid as i32), signal).expect("it can be signalled");
+        kill(Pid::from_raw(self.pid() as i32), signal).expect("it can be signalled");
     }
 
     /// Waits for its end.

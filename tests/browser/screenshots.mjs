@@ -16,6 +16,8 @@ try {
     await stand.play(sessions, Math.ceil((SECONDS * SPEED) / TIERS.length), index + 1);
   }
   const load = stand.play(12, 3600, 99).catch(() => {});
+  // Until the last decisions are those of this load, and none of a turn that was cut off.
+  await new Promise((later) => setTimeout(later, 5000));
   const chromium = await browser();
   for (const width of WIDTHS) {
     for (const scheme of ["light", "dark"]) {

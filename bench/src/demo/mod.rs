@@ -49,6 +49,7 @@ pub async fn run(homing: &Path) -> io::Result<()> {
 
     println!("\nThe balancer and the replicas go on until Ctrl-C:");
     println!("  clients  http://{}   (model {model})", balancer.address);
+    println!("  page     http://{}/", balancer.admin);
     println!("  routing  http://{}/routing", balancer.admin);
     println!("  metrics  http://{}/metrics", balancer.admin);
     tokio::select! {

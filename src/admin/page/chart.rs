@@ -149,7 +149,7 @@ impl Picture<'_> {
         let (until, from) = (self.until as i64, self.from());
         let mut chart: Chart = ChartBuilder::on(area)
             .margin_top(CAPTION * UNITS)
-            .margin_right(8 * UNITS)
+            .margin_right(20 * UNITS)
             .set_label_area_size(LabelAreaPosition::Left, LEFT * UNITS)
             .set_label_area_size(LabelAreaPosition::Bottom, if times { TIMES * UNITS } else { 4 * UNITS })
             .build_cartesian_2d((from..until).with_key_points(self.ticks()), 0.0..top)?;

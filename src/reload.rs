@@ -14,6 +14,7 @@ use crate::config::{Config, Faults};
 use crate::fleet::Scraper;
 use crate::live::Current;
 use crate::metrics::METRICS;
+use crate::serve::warn_if_open;
 
 /// Puts a checked configuration in the place of the one that runs.
 pub struct Reloader {
@@ -41,6 +42,7 @@ impl Reloader {
         for setting in &needs_restart {
             warn!("{setting} has changed in the file: that takes a restart");
         }
+        warn_if_open(&config);
         let live = Arc::new(self.live.load().reconfigured(&config));
         self.live.store(live.clone());
         self.scraper.configure(live.fleet.clone(), config.scrape);

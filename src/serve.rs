@@ -42,6 +42,7 @@ pub fn serve(path: &Path) -> Result<(), String> {
     let listeners: Vec<(SocketAddr, TcpListener)> =
         config.listen.iter().map(|listen| bind(listen.address)).collect::<Result<_, _>>()?;
     let admin_listener = bind(config.admin.address)?;
+    warn_if_open(&config);
     let access_log = AccessLog::start().map_err(|error| format!("the access log has no thread: {error}"))?;
 
     raise_open_files(config.server.limits.connections);
@@ -107,6 +108,14 @@ fn bind(address: SocketAddr) -> Result<(SocketAddr, TcpListener), String> {
     let listener = TcpListener::bind(address).map_err(explain)?;
     listener.set_nonblocking(true).map_err(explain)?;
     Ok((listener.local_addr().map_err(explain)?, listener))
+}
+
+/// A balancer for one's own machine needs no keys, and one for others may stand behind something that asks for them; else
+/// it is likely a mistake.
+pub fn warn_if_open(config: &Config) {
+    for address in config.open_to_anyone() {
+        warn!("anyone who reaches {address} may use the models: no callers are configured");
+    }
 }
 
 /// Every client connection may need one to an engine beside it, so the usual 1,024 open files would be the first limit met.

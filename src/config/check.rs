@@ -3,7 +3,7 @@
 use super::place::{Place, Section};
 use super::{
     AccessLog, Admin, Agents, Bounds, ClientCredentials, Config, Engine, EngineUrl, Limits, Listen, Model, Quantity,
-    Scrape, Secret, Server, SessionRules, SpillThreshold, settings,
+    Scrape, Secret, Server, SessionRules, SpillThreshold, callers, settings,
 };
 use crate::request::source::KeySource;
 use crate::routing::{Admission, AdmissionMode, Overdue};
@@ -17,14 +17,12 @@ pub(super) fn config(root: &Place, folder: &Path) -> Config {
         let mut bound = Vec::new();
         let listen = listen(&s.place("listen"), &mut bound).unwrap_or_default();
         let admin = admin(&s.place("admin"), &mut bound, folder);
-        Config {
-            listen,
-            admin,
-            server: server(&s.place("server")),
-            session: session(&s.place("session")),
-            scrape: scrape(&s.place("scrape")),
-            models: models(&s.place("models"), &bound, folder).unwrap_or_default(),
-        }
+        let (server, session) = (server(&s.place("server")), session(&s.place("session")));
+        let (scrape, callers) = (scrape(&s.place("scrape")), s.place("callers"));
+        let models = models(&s.place("models"), &bound, folder).unwrap_or_default();
+        let named = models.iter().all(|model| model.name.is_some());
+        let callers = callers.is_given().then(|| callers::read(&callers, named, folder)).flatten();
+        Config { listen, admin, server, session, scrape, callers, models }
     })
 }
 
@@ -265,7 +263,7 @@ fn variable_name(text: &str) -> Option<&str> {
 }
 
 /// Refuses a value that stood before in the same list.
-fn once<T: PartialEq + Clone>(place: &Place, seen: &mut Vec<T>, value: T) -> Option<T> {
+pub(super) fn once<T: PartialEq + Clone>(place: &Place, seen: &mut Vec<T>, value: T) -> Option<T> {
     if seen.contains(&value) {
         return place.expected("one that is not listed before");
     }

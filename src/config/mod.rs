@@ -4,6 +4,7 @@
 //! settings there are, and [`settings`] which values they may have. `docs/configuring.md` describes each for the operator.
 
 mod bounds;
+mod callers;
 mod check;
 mod engine_url;
 mod fault;
@@ -13,6 +14,7 @@ pub mod settings;
 mod yaml;
 
 pub use bounds::{Bounds, Bytes, Quantity};
+pub use callers::{Caller, KeyHash};
 pub use engine_url::EngineUrl;
 pub use fault::{Fault, Faults, Position};
 pub use secret::{SECRET_MAX, Secret};
@@ -40,6 +42,8 @@ pub struct Config {
     pub server: Server,
     pub session: SessionRules,
     pub scrape: Scrape,
+    /// `None`: anyone may call.
+    pub callers: Option<Vec<Caller>>,
     /// At least one; names differ, and a nameless one stands alone.
     pub models: Vec<Model>,
 }
@@ -194,12 +198,8 @@ impl Config {
             let message = format!("expected a file of at most {most}");
             return Err(Faults::one(path, Some(Position::START), message));
         }
-        let (tree, broken) = yaml::read(text);
-        let faults = RefCell::new(Vec::new());
         let folder = path.parent().unwrap_or(Path::new(""));
-        let root = place::Place::root(&tree, broken.is_some(), &faults);
-        let config = check::config(&root, folder);
-        let faults: Vec<Fault> = faults.into_inner().into_iter().chain(broken).collect();
+        let (config, faults) = parse_with(text, |root| check::config(root, folder));
         if faults.is_empty() { Ok(config) } else { Err(Faults::new(path, faults)) }
     }
 
@@ -219,9 +219,23 @@ impl Config {
         settings
     }
 
+    /// The addresses at which others than this machine may call without a key.
+    pub fn open_to_anyone(&self) -> Vec<SocketAddr> {
+        let addresses = self.listen.iter().map(|listen| listen.address);
+        addresses.filter(|address| self.callers.is_none() && !address.ip().is_loopback()).collect()
+    }
+
     /// Replicas of all models; each rank of an engine is one.
     pub fn replicas(&self) -> usize {
         let engines = self.models.iter().flat_map(|model| &model.replicas);
         engines.map(|engine| engine.data_parallel_size as usize).sum()
     }
+}
+
+/// What `check` makes of a text, and everything that is wrong with it.
+fn parse_with<T>(text: &str, check: impl FnOnce(&place::Place) -> T) -> (T, Vec<Fault>) {
+    let (tree, broken) = yaml::read(text);
+    let faults = RefCell::new(Vec::new());
+    let checked = check(&place::Place::root(&tree, broken.is_some(), &faults));
+    (checked, faults.into_inner().into_iter().chain(broken).collect())
 }

@@ -52,6 +52,11 @@ impl<'f> Place<'f> {
         matches!(self.node, Node::Scalar(scalar) if scalar.kind != Kind::Null)
     }
 
+    /// Whether a mapping stands here.
+    pub fn is_map(&self) -> bool {
+        matches!(self.node, Node::Map(_))
+    }
+
     /// Notes that something else was expected here.
     pub fn expected<T>(&self, what: impl Display) -> Option<T> {
         if self.lenient && !self.is_given() {

@@ -54,6 +54,17 @@ pub const SCRAPE_TIMEOUT: Bounds<Duration> =
 
 pub const SCRAPE_SIZE: Bounds<Bytes> = Bounds { default: Bytes::mib(8), min: Bytes::kib(1), max: Bytes::mib(256) };
 
+pub const CALLERS_MAX: usize = 1024;
+/// Keys of one caller: a new one and the one that it replaces, for each place that it calls from.
+pub const CALLER_KEYS_MAX: usize = 8;
+
+/// Only the ranges of these three hold: the default is no limit.
+pub const CALLER_RATE: Bounds<u32> = Bounds { default: 600, min: 1, max: 1_000_000 };
+pub const CALLER_IN_FLIGHT: Bounds<u32> = Bounds { default: 64, min: 1, max: 1_000_000 };
+pub const CALLER_CONVERSATIONS: Bounds<u32> = Bounds { default: 64, min: 1, max: 100_000 };
+
+pub const CALLER_WEIGHT: Bounds<u32> = Bounds { default: 1, min: 1, max: 100 };
+
 pub const MODELS_MAX: usize = 256;
 /// In characters.
 pub const MODEL_NAME_MAX: usize = 256;

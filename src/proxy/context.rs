@@ -11,6 +11,7 @@ use super::buffered::{Buffered, Reservation};
 use super::connection::Connection;
 use super::error::OwnError;
 use super::replay::Wrapped;
+use crate::callers::{Admitted, Caller};
 use crate::fleet::{InFlight, Model};
 use crate::live::Live;
 use crate::request::Dialect;
@@ -28,6 +29,10 @@ pub struct Context {
     pub reservation: Reservation,
     /// Bytes of its body.
     pub body_bytes: u64,
+    /// Who asks, where callers are configured.
+    pub caller: Option<Arc<Caller>>,
+    /// Its place among the requests of its caller.
+    pub admitted: Option<Admitted>,
     /// What it is for, once that is known.
     pub model: Option<Arc<Model>>,
     /// How long it waited for room, if it had to.
@@ -59,6 +64,8 @@ impl Context {
             dialect: Dialect::OpenAi,
             reservation: Reservation::new(buffered),
             body_bytes: 0,
+            caller: None,
+            admitted: None,
             model: None,
             parked: None,
             in_flight: None,

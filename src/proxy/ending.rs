@@ -135,11 +135,17 @@ impl Proxy {
                 None => METRICS.follow_requests.with_label_values(&[model, replica, class]).inc(),
             }
         }
+        let caller = context.caller.as_ref().map(|caller| caller.name());
+        if let Some(caller) = caller {
+            METRICS.caller_requests.with_label_values(&[caller, status_class(status)]).inc();
+            usage.inspect(|usage| count_caller_tokens(caller, usage));
+        }
         self.access_log.write(context.live.server.access_log, || Line {
             at: context.began_at,
             request_id: &context.request_id,
             method: endpoint::shown_method(&session.req_header().method),
             path: endpoint::shown(session.req_header().uri.path()),
+            caller,
             model,
             replica,
             decision: context.in_flight.as_ref().and_then(|in_flight| in_flight.decision()).map(|d| d.name()),
@@ -166,6 +172,11 @@ fn count_tokens(model: &str, usage: &Usage) {
         None => tokens("unmeasured").inc_by(usage.prompt),
     }
     METRICS.completion_tokens.with_label_values(&[model]).inc_by(usage.completion);
+}
+
+fn count_caller_tokens(caller: &str, usage: &Usage) {
+    METRICS.caller_tokens.with_label_values(&[caller, "prompt"]).inc_by(usage.prompt);
+    METRICS.caller_tokens.with_label_values(&[caller, "completion"]).inc_by(usage.completion);
 }
 
 fn status_class(status: u16) -> &'static str {

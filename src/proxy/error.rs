@@ -6,6 +6,7 @@ use pingora::Result;
 use pingora::http::ResponseHeader;
 use serde_json::json;
 
+use crate::callers::limits::Exceeded;
 use crate::request::Dialect;
 use crate::routing::{Refusal, RefusedWhy};
 
@@ -17,6 +18,10 @@ pub enum OwnError {
     MethodNotAllowed(&'static str),
     UnknownModel,
     ModelRequired,
+    InvalidKey,
+    ModelNotAllowed,
+    /// A limit of the caller.
+    CallerLimit(Exceeded),
     NotJson,
     UnreadableBody,
     BadRequest,
@@ -58,6 +63,11 @@ impl OwnError {
             OwnError::MethodNotAllowed(_) => "method_not_allowed",
             OwnError::UnknownModel => "model_not_found",
             OwnError::ModelRequired => "model_required",
+            OwnError::InvalidKey => "invalid_api_key",
+            OwnError::ModelNotAllowed => "model_not_allowed",
+            OwnError::CallerLimit(Exceeded::Rate { .. }) => "caller_rate",
+            OwnError::CallerLimit(Exceeded::InFlight { .. }) => "caller_in_flight",
+            OwnError::CallerLimit(Exceeded::Conversations { .. }) => "caller_conversations",
             OwnError::NotJson => "body_not_json",
             OwnError::UnreadableBody => "body_unreadable",
             OwnError::BadRequest => "bad_request",
@@ -89,6 +99,9 @@ impl OwnError {
             OwnError::ModelRequired | OwnError::NotJson | OwnError::UnreadableBody | OwnError::BadRequest => {
                 StatusCode::BAD_REQUEST
             }
+            OwnError::InvalidKey => StatusCode::UNAUTHORIZED,
+            OwnError::ModelNotAllowed => StatusCode::FORBIDDEN,
+            OwnError::CallerLimit(_) => StatusCode::TOO_MANY_REQUESTS,
             OwnError::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             OwnError::BodyTimeout { .. } => StatusCode::REQUEST_TIMEOUT,
             OwnError::Overloaded | OwnError::NotAdmitted(_) | OwnError::NoReplica | OwnError::TooManyConnections => {
@@ -109,6 +122,13 @@ impl OwnError {
                 "No model of this name is served here. GET /v1/models lists those that are.".into()
             }
             OwnError::ModelRequired => "Name the model: several are served here.".into(),
+            OwnError::InvalidKey => {
+                "Send an API key of this balancer, as `Authorization: Bearer KEY` or `x-api-key: KEY`.".into()
+            }
+            OwnError::ModelNotAllowed => "This API key may not use this model.".into(),
+            OwnError::CallerLimit(exceeded) => {
+                format!("The limit of this API key is reached: {}. Try again later.", exceeded.limit())
+            }
             OwnError::NotJson => "The body is not a JSON object, so the model that it is for cannot be told.".into(),
             OwnError::UnreadableBody => "The body ended early or was framed wrongly.".into(),
             OwnError::BadRequest => "The request's headers break the rules of HTTP.".into(),
@@ -133,6 +153,7 @@ impl OwnError {
     fn retry_after_s(&self) -> Option<u64> {
         match self {
             OwnError::NotAdmitted(refusal) => Some(refusal.retry_after_s),
+            OwnError::CallerLimit(exceeded) => Some(exceeded.retry_after_s()),
             _ => matches!(self.kind(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::BAD_GATEWAY).then_some(1),
         }
     }
@@ -140,6 +161,9 @@ impl OwnError {
     fn openai_type(&self) -> &'static str {
         match self.kind() {
             StatusCode::NOT_FOUND => "not_found_error",
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::FORBIDDEN => "permission_error",
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
             StatusCode::SERVICE_UNAVAILABLE => "service_unavailable_error",
             status if status.is_server_error() => "server_error",
             _ => "invalid_request_error",
@@ -149,6 +173,9 @@ impl OwnError {
     fn anthropic_type(&self) -> &'static str {
         match self.kind() {
             StatusCode::NOT_FOUND => "not_found_error",
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::FORBIDDEN => "permission_error",
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
             StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
             StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
             StatusCode::REQUEST_TIMEOUT => "timeout_error",
@@ -192,6 +219,9 @@ impl OwnError {
         answer.insert_header("x-homing-error", self.code())?;
         if let Some(seconds) = self.retry_after_s() {
             answer.insert_header(header::RETRY_AFTER, seconds.to_string())?;
+        }
+        if *self == OwnError::InvalidKey {
+            answer.insert_header(header::WWW_AUTHENTICATE, "Bearer")?;
         }
         if let OwnError::MethodNotAllowed(allowed) = self {
             answer.insert_header(header::ALLOW, *allowed)?;

@@ -9,7 +9,7 @@ use pingora::Result;
 use pingora_proxy::Session;
 
 use super::error::{OwnError, Stopped};
-use super::{Context, Proxy, body, parking};
+use super::{Context, Proxy, body, callers, parking};
 use crate::config::{Agents, Limits};
 use crate::fleet::{Fleet, InFlight, Model, Routed};
 use crate::metrics::METRICS;
@@ -48,7 +48,9 @@ impl Proxy {
         let header = session.req_header();
         let (method, path) = (header.method.clone(), header.uri.path().to_owned());
         context.dialect = endpoint::dialect_of(&path);
-        let endpoint = match endpoint::route(&method, &path) {
+        let route = endpoint::route(&method, &path);
+        callers::identify(route, session, context)?;
+        let endpoint = match route {
             Route::Engine(endpoint) => endpoint,
             Route::Local(local) => {
                 self.answer_here(session, context, local, method == Method::HEAD).await;
@@ -58,6 +60,7 @@ impl Proxy {
             Route::WrongMethod { allow } => return Err(OwnError::MethodNotAllowed(allow).into()),
             Route::Unknown => return Err(OwnError::UnknownRoute.into()),
         };
+        callers::admit(context)?;
         let limits: Limits = context.live.server.limits.clone();
         let body = body::read(&mut session.downstream_session, &mut context.reservation, &limits).await?;
         context.body_bytes = body.len() as u64;
@@ -117,11 +120,17 @@ impl Proxy {
             InHeaders::NeedsBody => session::find(rules, endpoint, headers, peeked),
             InHeaders::Absent => None,
         };
-        let caller = Caller::of(headers);
+        let caller = context.caller.as_ref().map_or(Caller::of(headers), |caller| Caller::named(caller.name()));
         let key: Option<Key> = conversation.map(|session| self.keys.key(&session, caller));
         let address = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip());
-        let caller = self.keys.caller(caller, address);
-        let ask = Ask { key, pin: pin(headers), caller, bytes: body.len() as u64 };
+        let ask = Ask {
+            key,
+            pin: pin(headers),
+            caller: self.keys.caller(caller, address),
+            weight: context.caller.as_ref().map_or(1, |caller| caller.weight()),
+            bytes: body.len() as u64,
+        };
+        callers::allow(context, &model, key)?;
         context.model = Some(model.clone());
         let routed = match endpoint.counted() {
             true => model.route(ask),

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::ending::answer_ok;
 use super::{Context, Proxy};
-use crate::config::ClientCredentials;
-use crate::fleet::{Engine, Fleet};
+use crate::callers::Caller;
+use crate::fleet::{Engine, Fleet, Model};
 use crate::metrics::METRICS;
 use crate::request::Local;
 
@@ -28,9 +28,10 @@ impl Proxy {
         let fleet = context.live.fleet.clone();
         let (status, body) = match local {
             Local::Models => {
-                let passes = context.live.server.client_credentials == ClientCredentials::Pass;
+                let passes = context.live.passes_credentials();
                 let authorization = session.req_header().headers.get(header::AUTHORIZATION).filter(|_| passes).cloned();
-                (StatusCode::OK, self.models(&fleet, authorization.as_ref().map(|value| value.as_bytes())).await)
+                let authorization = authorization.as_ref().map(|value| value.as_bytes());
+                (StatusCode::OK, self.models(&fleet, context.caller.as_deref(), authorization).await)
             }
             Local::Health | Local::Ping if any_up(&fleet) => (StatusCode::OK, json!({"status": "ok"})),
             Local::Health | Local::Ping => (StatusCode::SERVICE_UNAVAILABLE, json!({"status": "no replica is up"})),
@@ -44,9 +45,10 @@ impl Proxy {
         }
     }
 
-    /// The union of what the replicas in use serve, each model once.
-    async fn models(&self, fleet: &Fleet, authorization: Option<&[u8]>) -> Value {
-        let engines = fleet.models().iter().flat_map(|model| model.engines_up());
+    /// The union of what the replicas in use serve of what the caller may use, each model once.
+    async fn models(&self, fleet: &Fleet, caller: Option<&Caller>, authorization: Option<&[u8]>) -> Value {
+        let may_use = |model: &&Arc<Model>| caller.is_none_or(|caller| caller.may_use(model.label()));
+        let engines = fleet.models().iter().filter(may_use).flat_map(|model| model.engines_up());
         let lists = futures::future::join_all(engines.map(|engine| self.models_of(engine, authorization))).await;
         let by_id: BTreeMap<String, Value> = lists
             .into_iter()

@@ -1,7 +1,7 @@
 //! The one `ProxyHttp`: reads a request, has it routed, sends it, watches the answer pass.
 //!
-//! The path of a request through the files: [`connection`](Edge) takes the connection, [`intake`] reads the body and finds
-//! model and session, [`parking`] waits for room where there is none, [`upstream`] sends it and tries again elsewhere, [`answer`] lets the response pass and reads its
+//! The path of a request through the files: [`connection`](Edge) takes the connection, [`callers`] asks who
+//! calls, [`intake`] reads the body and finds model and session, [`parking`] waits for room where there is none, [`upstream`] sends it and tries again elsewhere, [`answer`] lets the response pass and reads its
 //! usage, [`ending`] counts and logs. Errors of the balancer's own are in [`error`], answers of its own in [`local`].
 
 mod access_log;
@@ -9,6 +9,7 @@ mod activity;
 mod answer;
 mod body;
 mod buffered;
+mod callers;
 mod connection;
 mod context;
 mod ending;

@@ -7,7 +7,6 @@ use pingora::{Error, ErrorSource, ErrorType, OrErr, Result};
 
 use super::Context;
 use super::intake::RANK_HEADER;
-use crate::config::ClientCredentials;
 use crate::fleet::bearer;
 use crate::metrics::METRICS;
 use crate::routing::Retry;
@@ -63,7 +62,7 @@ pub fn write_header(request: &mut RequestHeader, context: &Context) -> Result<()
     if let Some(key) = engine.api_key() {
         request.insert_header(header::AUTHORIZATION, bearer(&key))?;
         request.remove_header("x-api-key");
-    } else if context.live.server.client_credentials == ClientCredentials::Drop {
+    } else if !context.live.passes_credentials() {
         request.remove_header(&header::AUTHORIZATION);
         request.remove_header("x-api-key");
     }

@@ -10,17 +10,24 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use super::session::Session;
 use crate::routing::Key;
 
-/// Who calls, as far as the credential says: the same session id from two callers is two conversations.
+/// Who calls: the same session id from two callers is two conversations.
 #[derive(Clone, Copy)]
 pub struct Caller<'a> {
+    name: Option<&'a [u8]>,
     authorization: Option<&'a [u8]>,
     api_key: Option<&'a [u8]>,
 }
 
 impl<'a> Caller<'a> {
-    /// Takes `Authorization` and `x-api-key` as they stand.
+    /// A caller that is configured, whichever of its keys it used.
+    pub fn named(name: &'a str) -> Self {
+        Self { name: Some(name.as_bytes()), authorization: None, api_key: None }
+    }
+
+    /// As far as the credential says: takes `Authorization` and `x-api-key` as they stand.
     pub fn of(headers: &'a HeaderMap) -> Self {
         Self {
+            name: None,
             authorization: headers.get(AUTHORIZATION).map(|value| value.as_bytes()),
             api_key: headers.get("x-api-key").map(|value| value.as_bytes()),
         }
@@ -44,21 +51,21 @@ impl KeyHasher {
         let mut hasher = SipHasher13::new_with_key(&self.seed);
         // An opening that reads like an id is not that id.
         hasher.write(&[u8::from(session.is_opening())]);
-        for field in [caller.authorization, caller.api_key, Some(&session.id), session.agent] {
+        for field in [caller.name, caller.authorization, caller.api_key, Some(&session.id), session.agent] {
             write_field(&mut hasher, field);
         }
         Key::new(hasher.finish128().as_u128())
     }
 
-    /// Tells callers apart: by their credential, else by the address that they call from.
+    /// Tells callers apart: by name or credential, else by the address that they call from.
     pub fn caller(&self, caller: Caller<'_>, address: Option<IpAddr>) -> u64 {
         let mut hasher = SipHasher13::new_with_key(&self.seed);
         // Neither of the first bytes of a conversation's key.
         hasher.write(&[2]);
         let address = address.map(|address| address.to_string());
-        let unnamed = caller.authorization.is_none() && caller.api_key.is_none();
+        let unnamed = [caller.name, caller.authorization, caller.api_key].iter().all(Option::is_none);
         let address = address.as_ref().filter(|_| unnamed).map(|address| address.as_bytes());
-        for field in [caller.authorization, caller.api_key, address] {
+        for field in [caller.name, caller.authorization, caller.api_key, address] {
             write_field(&mut hasher, field);
         }
         hasher.finish128().h1

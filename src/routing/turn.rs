@@ -10,6 +10,8 @@ pub struct Ask {
     pub pin: Pin,
     /// Who asks, for fairness between those who wait: equal for the same caller.
     pub caller: u64,
+    /// How many of those of this caller who wait go on at its turn, at least 1.
+    pub weight: u32,
     /// Bytes of its body, by which an unknown conversation's size is guessed.
     pub bytes: u64,
 }
@@ -17,7 +19,7 @@ pub struct Ask {
 impl Ask {
     /// A turn of a conversation, if one could be told, of a caller and a size that do not matter.
     pub fn of(key: Option<Key>) -> Ask {
-        Ask { key, pin: Pin::None, caller: 0, bytes: 0 }
+        Ask { key, pin: Pin::None, caller: 0, weight: 1, bytes: 0 }
     }
 }
 

@@ -103,6 +103,8 @@ fn limits(s: &mut Section) -> Limits {
     Limits {
         body_bytes,
         buffered_bytes,
+        header_bytes: s.within("header_bytes", &settings::HEADER_BYTES).0,
+        headers: s.within("headers", &settings::HEADERS),
         header_read: s.within("header_read", &settings::HEADER_READ),
         body_read: s.within("body_read", &settings::BODY_READ),
         connections: s.within("connections", &settings::CONNECTIONS),

@@ -97,6 +97,10 @@ pub struct Limits {
     pub body_bytes: u64,
     /// Bytes of all bodies held at once.
     pub buffered_bytes: u64,
+    /// Bytes of a request's head: its first line and its headers.
+    pub header_bytes: u64,
+    /// Headers of a request.
+    pub headers: usize,
     /// Time for all headers of a request to arrive.
     pub header_read: Duration,
     /// Time for the whole body to arrive.

@@ -1,6 +1,7 @@
 //! Every setting's default and range, as the check enforces them and `docs/configuring.md` states them.
 
 use super::bounds::{Bounds, Bytes};
+use crate::request::head::HEADERS_MAX;
 use crate::request::source::KeySource;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -23,6 +24,11 @@ pub const GRACE: Bounds<Duration> =
 pub const BODY: Bounds<Bytes> = Bounds { default: Bytes::mib(64), min: Bytes::kib(1), max: Bytes::gib(1) };
 
 pub const BUFFERED: Bounds<Bytes> = Bounds { default: Bytes::mib(512), min: Bytes::mib(1), max: Bytes::gib(1024) };
+
+/// At most half of what Pingora reads, which has no smaller limit of its own.
+pub const HEADER_BYTES: Bounds<Bytes> = Bounds { default: Bytes::kib(64), min: Bytes::kib(4), max: Bytes::kib(512) };
+
+pub const HEADERS: Bounds<usize> = Bounds { default: 128, min: 16, max: HEADERS_MAX };
 
 pub const HEADER_READ: Bounds<Duration> =
     Bounds { default: Duration::from_secs(10), min: Duration::from_millis(100), max: Duration::from_mins(5) };

@@ -1,4 +1,3 @@
-use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -8,7 +7,6 @@ use super::Activity;
 use super::activity::Busy;
 use super::answer::UsageTap;
 use super::buffered::{Buffered, Reservation};
-use super::connection::Connection;
 use super::error::OwnError;
 use super::replay::Wrapped;
 use crate::callers::{Admitted, Caller};
@@ -50,7 +48,6 @@ pub struct Context {
     /// The error of its own that the balancer answered with.
     pub own_error: Option<OwnError>,
     wrapped: Option<Wrapped>,
-    connection: Option<Arc<Connection>>,
     _busy: Busy,
 }
 
@@ -76,22 +73,8 @@ impl Context {
             first_byte: None,
             own_error: None,
             wrapped: None,
-            connection: None,
             _busy: activity.begin(),
         }
-    }
-
-    /// Takes the connection that the request came on, whose wait for a header is over.
-    pub fn begin_on(&mut self, connection: Box<dyn Any + Send + Sync>) {
-        if let Ok(connection) = connection.downcast::<Arc<Connection>>() {
-            connection.header_read();
-            self.connection = Some(*connection);
-        }
-    }
-
-    /// The connection, for the next request on it.
-    pub fn connection(&self) -> Option<Box<dyn Any + Send + Sync>> {
-        self.connection.clone().map(|connection| Box::new(connection) as Box<dyn Any + Send + Sync>)
     }
 
     /// Lets the session stand as one whose body is already read.

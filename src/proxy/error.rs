@@ -25,6 +25,15 @@ pub enum OwnError {
     NotJson,
     UnreadableBody,
     BadRequest,
+    /// What of the head of a request breaks a rule.
+    MalformedHead(&'static str),
+    HeadTooLarge,
+    TargetTooLong,
+    UnknownCoding,
+    HeaderTimeout {
+        seconds: u64,
+    },
+    ContentEncoding,
     BodyTooLarge {
         bytes_max: u64,
     },
@@ -70,7 +79,12 @@ impl OwnError {
             OwnError::CallerLimit(Exceeded::Conversations { .. }) => "caller_conversations",
             OwnError::NotJson => "body_not_json",
             OwnError::UnreadableBody => "body_unreadable",
-            OwnError::BadRequest => "bad_request",
+            OwnError::BadRequest | OwnError::MalformedHead(_) => "bad_request",
+            OwnError::HeadTooLarge => "headers_too_large",
+            OwnError::TargetTooLong => "target_too_long",
+            OwnError::UnknownCoding => "transfer_coding",
+            OwnError::HeaderTimeout { .. } => "header_timeout",
+            OwnError::ContentEncoding => "content_encoding",
             OwnError::BodyTooLarge { .. } => "body_too_large",
             OwnError::BodyTimeout { .. } => "body_timeout",
             OwnError::Overloaded => "overloaded",
@@ -96,14 +110,20 @@ impl OwnError {
         match self {
             OwnError::UnknownRoute | OwnError::ClosedRoute | OwnError::UnknownModel => StatusCode::NOT_FOUND,
             OwnError::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
-            OwnError::ModelRequired | OwnError::NotJson | OwnError::UnreadableBody | OwnError::BadRequest => {
-                StatusCode::BAD_REQUEST
-            }
+            OwnError::ModelRequired
+            | OwnError::NotJson
+            | OwnError::UnreadableBody
+            | OwnError::BadRequest
+            | OwnError::MalformedHead(_) => StatusCode::BAD_REQUEST,
+            OwnError::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            OwnError::TargetTooLong => StatusCode::URI_TOO_LONG,
+            OwnError::UnknownCoding => StatusCode::NOT_IMPLEMENTED,
+            OwnError::ContentEncoding => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             OwnError::InvalidKey => StatusCode::UNAUTHORIZED,
             OwnError::ModelNotAllowed => StatusCode::FORBIDDEN,
             OwnError::CallerLimit(_) => StatusCode::TOO_MANY_REQUESTS,
             OwnError::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            OwnError::BodyTimeout { .. } => StatusCode::REQUEST_TIMEOUT,
+            OwnError::BodyTimeout { .. } | OwnError::HeaderTimeout { .. } => StatusCode::REQUEST_TIMEOUT,
             OwnError::Overloaded | OwnError::NotAdmitted(_) | OwnError::NoReplica | OwnError::TooManyConnections => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -132,6 +152,12 @@ impl OwnError {
             OwnError::NotJson => "The body is not a JSON object, so the model that it is for cannot be told.".into(),
             OwnError::UnreadableBody => "The body ended early or was framed wrongly.".into(),
             OwnError::BadRequest => "The request's headers break the rules of HTTP.".into(),
+            OwnError::MalformedHead(what) => format!("The request breaks the rules of HTTP: {what}."),
+            OwnError::HeadTooLarge => "The request's headers are too many or too large.".into(),
+            OwnError::TargetTooLong => "The request's address is too long.".into(),
+            OwnError::UnknownCoding => "Of transfer codings only chunked is known here.".into(),
+            OwnError::HeaderTimeout { seconds } => format!("The headers did not arrive within {seconds} s."),
+            OwnError::ContentEncoding => "Send the body as it is: packed ones are not read here.".into(),
             OwnError::BodyTooLarge { bytes_max } => format!("The body is larger than {bytes_max} bytes."),
             OwnError::BodyTimeout { seconds } => format!("The body did not arrive within {seconds} s."),
             OwnError::Overloaded => "Too many request bodies are held at this moment. Try again.".into(),
@@ -219,6 +245,9 @@ impl OwnError {
         answer.insert_header("x-homing-error", self.code())?;
         if let Some(seconds) = self.retry_after_s() {
             answer.insert_header(header::RETRY_AFTER, seconds.to_string())?;
+        }
+        if *self == OwnError::ContentEncoding {
+            answer.insert_header(header::ACCEPT_ENCODING, "identity")?;
         }
         if *self == OwnError::InvalidKey {
             answer.insert_header(header::WWW_AUTHENTICATE, "Bearer")?;

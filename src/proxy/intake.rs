@@ -60,6 +60,9 @@ impl Proxy {
             Route::WrongMethod { allow } => return Err(OwnError::MethodNotAllowed(allow).into()),
             Route::Unknown => return Err(OwnError::UnknownRoute.into()),
         };
+        if is_packed(&session.req_header().headers) {
+            return Err(OwnError::ContentEncoding.into());
+        }
         callers::admit(context)?;
         let limits: Limits = context.live.server.limits.clone();
         let body = body::read(&mut session.downstream_session, &mut context.reservation, &limits).await?;
@@ -147,6 +150,12 @@ fn model(fleet: &Fleet, name: Option<&str>) -> Result<Arc<Model>, OwnError> {
         None => fleet.only().ok_or(OwnError::ModelRequired)?,
     };
     Ok(model.clone())
+}
+
+/// Whether the body is compressed: what it says could not be found out, and its size would be any multiple of what is held.
+fn is_packed(headers: &HeaderMap) -> bool {
+    let encodings = headers.get_all(header::CONTENT_ENCODING);
+    encodings.iter().any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
 fn content_type(headers: &HeaderMap) -> &str {

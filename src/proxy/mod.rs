@@ -1,6 +1,7 @@
 //! The one `ProxyHttp`: reads a request, has it routed, sends it, watches the answer pass.
 //!
-//! The path of a request through the files: [`connection`](Edge) takes the connection, [`callers`] asks who
+//! The path of a request through the files: [`connection`](Edge) takes the connection, [`h1`] its requests, whose
+//! heads [`turnstile`] checks, [`callers`] asks who
 //! calls, [`intake`] reads the body and finds model and session, [`parking`] waits for room where there is none, [`upstream`] sends it and tries again elsewhere, [`answer`] lets the response pass and reads its
 //! usage, [`ending`] counts and logs. Errors of the balancer's own are in [`error`], answers of its own in [`local`].
 
@@ -14,14 +15,15 @@ mod connection;
 mod context;
 mod ending;
 mod error;
+mod h1;
 mod intake;
 mod local;
 mod parking;
 mod presence;
 mod replay;
+mod turnstile;
 mod upstream;
 
-use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,20 +61,6 @@ impl ProxyHttp for Proxy {
 
     fn new_ctx(&self) -> Context {
         Context::new(self.live.load_full(), &self.activity, &self.buffered)
-    }
-
-    /// Notes that the header has been read in time; see [`connection`].
-    fn on_connection_reuse(
-        &self,
-        _session: &mut Session,
-        context: &mut Context,
-        connection: Box<dyn Any + Send + Sync>,
-    ) {
-        context.begin_on(connection);
-    }
-
-    fn persist_connection_context(&self, _session: &Session, context: &Context) -> Option<Box<dyn Any + Send + Sync>> {
-        context.connection()
     }
 
     async fn request_filter(&self, session: &mut Session, context: &mut Context) -> Result<bool> {

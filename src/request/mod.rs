@@ -1,6 +1,8 @@
 //! What a request asks for, and what its answer says of its tokens. Pure: bytes and headers in, facts out.
 
+pub mod chunks;
 pub mod endpoint;
+pub mod head;
 mod json;
 pub mod key;
 pub mod multipart;

@@ -24,6 +24,7 @@ mod reload;
 mod restart;
 mod sessions;
 mod shutdown;
+mod smuggling;
 mod spill;
 mod streams;
 mod uncounted;

@@ -7,7 +7,7 @@ use std::io::{Error, ErrorKind, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-const HEADERS_MAX: usize = 64;
+const HEADERS_MAX: usize = 256;
 
 /// The start line and the headers of a message.
 #[derive(Clone, Debug)]

@@ -109,7 +109,7 @@ models:
              found \"localhost:8080\"",
             "line 4, column 10: server.grace: expected a duration from 0 s to 24 h, such as 10 min, found 10",
             "line 5, column 3: server: expected one of threads, grace, access_log, response_headers, client_credentials, \
-             limits, found \"thread\"",
+             cors, limits, found \"thread\"",
             "line 6, column 15: server.access_log: expected one of `text`, `json`, `off`, found \"xml\"",
             "line 7, column 18: server.limits.body: expected a size from 1 KiB to 1 GiB, such as 64 MiB, found \"64 MB\"",
             "line 7, column 38: server.limits.connections: expected a whole number from 1 to 1000000, such as 16384, found 1000.0",
@@ -305,6 +305,40 @@ fn secrets_are_checked_and_never_shown() {
     let path = written("secrets.yaml", yaml);
     let output = homing(&["check"]).arg(&path).env("HOMING_TEST_TOKEN", "t").output().expect("homing starts");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+/// A caller or a key that is listed twice, and callers in a file beside, whose faults are told with both places.
+#[test]
+fn callers_must_be_told_apart() {
+    let hash = |digit: char| format!("sha256:{}", digit.to_string().repeat(64));
+    let caller = |name: &str, key: char| format!("- {{name: {name}, keys: ['{}']}}\n", hash(key));
+    let two = |one: (&str, char), other: (&str, char)| caller(one.0, one.1) + &caller(other.0, other.1);
+    let same_name = "[1].name: expected one that is not listed before, found \"a\"";
+    let same_key = "[1].keys[0]: expected one that is not listed before, found something else";
+    for (index, (list, fault)) in
+        [(two(("a", '1'), ("a", '2')), same_name), (two(("a", '1'), ("b", '1')), same_key)].into_iter().enumerate()
+    {
+        let yaml = format!("{MINIMAL}callers:\n{list}");
+        let output = check(&written(&format!("callers-{index}.yaml"), yaml));
+        assert!(text(&output.stderr).contains(&format!(": callers{fault}")), "{}", text(&output.stderr));
+        written(&format!("beside-{index}.yaml"), list);
+        let path = written(
+            &format!("callers-beside-{index}.yaml"),
+            format!("{MINIMAL}callers: {{file: beside-{index}.yaml}}\n"),
+        );
+        let output = check(&path);
+        let told = text(&output.stderr);
+        assert!(
+            told.contains(": line 2, column 17: callers.file: expected a sound list of callers, found in "),
+            "{told}"
+        );
+        assert!(told.contains(&format!("beside-{index}.yaml at line 2, column ")) && told.contains(fault), "{told}");
+    }
+    written("beside-sound.yaml", two(("a", '1'), ("b", '2')));
+    assert_ok(
+        &written("callers-beside.yaml", format!("{MINIMAL}callers: {{file: beside-sound.yaml}}\n")),
+        "1 model, 1 replica",
+    );
 }
 
 #[test]

@@ -31,6 +31,7 @@ fn the_reference_states_the_defaults() {
     assert_eq!(reference.server, defaults.server);
     assert_eq!(reference.session, defaults.session);
     assert_eq!(reference.scrape, defaults.scrape);
+    assert_eq!(reference.callers, defaults.callers);
     let (stated, default) = (&reference.models[0], &defaults.models[0]);
     assert_eq!(stated.affinity, default.affinity);
     assert_eq!(stated.spill_threshold, default.spill_threshold);
@@ -138,6 +139,41 @@ fn switches_are_read_in_every_spelling() {
 }
 
 #[test]
+fn callers_are_read_as_written() {
+    let key = homing::config::KeyHash::of(b"key");
+    let config = sound(&format!(
+        "\
+callers:
+  - name: team-a
+    keys: ['{key}']
+  - name: team.b_2
+    keys: ['{}', '{}']
+    models: [a, 'qwen?-*']
+    requests_per_minute: 10
+    in_flight: 2
+    conversations: 3
+    weight: 4
+models: [{{name: a, replicas: [{{url: 'http://h:1'}}]}}]
+server: {{cors: {{origins: ['http://localhost:3000', 'https://chat.example']}}}}
+",
+        homing::config::KeyHash::of(b"one"),
+        homing::config::KeyHash::of(b"two"),
+    ));
+    assert_eq!(config.server.origins, ["http://localhost:3000", "https://chat.example"]);
+    let [open, bound] = &config.callers.expect("callers")[..] else { panic!("two callers") };
+    assert!(open.may_use("a") && open.may_use("*") && open.keys[0].equals(&key));
+    assert_eq!((open.requests_per_minute, open.in_flight, open.conversations, open.weight), (None, None, None, 1));
+    assert!(bound.may_use("a") && bound.may_use("qwen3-") && !bound.may_use("qwen-3") && !bound.may_use("b"));
+    assert_eq!(bound.keys.len(), 2);
+    assert_eq!(
+        (bound.requests_per_minute, bound.in_flight, bound.conversations, bound.weight),
+        (Some(10), Some(2), Some(3), 4)
+    );
+    let shown = format!("{bound:?}");
+    assert!(!shown.contains(&bound.keys[0].to_string()[7..]), "{shown}");
+}
+
+#[test]
 fn an_engine_url_has_one_spelling() {
     let url = |text| EngineUrl::parse(text).map(|url| url.to_string());
     assert_eq!(url("http://H"), Ok("http://h:80".into()));
@@ -200,6 +236,8 @@ fn the_document_states_defaults_and_ranges() {
     assert_documented("server.grace", settings::GRACE);
     assert_documented("server.limits.body", settings::BODY);
     assert_documented("server.limits.buffered", settings::BUFFERED);
+    assert_documented("server.limits.header_bytes", settings::HEADER_BYTES);
+    assert_documented("server.limits.headers", settings::HEADERS);
     assert_documented("server.limits.header_read", settings::HEADER_READ);
     assert_documented("server.limits.body_read", settings::BODY_READ);
     assert_documented("server.limits.connections", settings::CONNECTIONS);
@@ -213,6 +251,10 @@ fn the_document_states_defaults_and_ranges() {
     assert_documented("models[].admission.parked_max", settings::PARKED);
     assert_eq!(row("models[].admission.rotate").1, format!("off, or {}", settings::ROTATE));
     assert_eq!(row("models[].admission.linger").1, format!("auto, or {}", settings::LINGER));
+    assert_documented("callers[].weight", settings::CALLER_WEIGHT);
+    assert_eq!(row("callers[].requests_per_minute").1, settings::CALLER_RATE.to_string());
+    assert_eq!(row("callers[].in_flight").1, settings::CALLER_IN_FLIGHT.to_string());
+    assert_eq!(row("callers[].conversations").1, settings::CALLER_CONVERSATIONS.to_string());
     assert_eq!(row("models[].kv_cache_tokens").1, settings::KV_CACHE_TOKENS.to_string());
     assert_eq!(row("server.threads").1, settings::threads().to_string());
     assert_eq!(row("models[].max_num_seqs").1, settings::MAX_NUM_SEQS.to_string());
@@ -228,7 +270,10 @@ fn every_setting_stands_in_the_document_and_the_reference() {
         ("listen[].", "listen: [{x: 1}]".into()),
         ("admin.", "admin: {x: 1}".into()),
         ("server.", "server: {x: 1}".into()),
+        ("server.cors.", "server: {cors: {x: 1}}".into()),
         ("server.limits.", "server: {limits: {x: 1}}".into()),
+        ("callers.", "callers: {x: 1}".into()),
+        ("callers[].", "callers: [{x: 1}]".into()),
         ("session.", "session: {x: 1}".into()),
         ("scrape.", "scrape: {x: 1}".into()),
         ("models[].", "models: [{x: 1}]".into()),

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::request::source::KeySource;
 use crate::routing::{Admission, AdmissionMode, Overdue};
-use http::HeaderName;
+use http::{HeaderName, HeaderValue, Uri};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
@@ -89,8 +89,33 @@ fn server(place: &Place) -> Server {
         access_log: s.get("access_log", AccessLog::Text, Place::choice),
         response_headers: s.get("response_headers", true, Place::switch),
         client_credentials: s.get("client_credentials", ClientCredentials::Pass, Place::choice),
+        origins: s.place("cors").section(|s| s.get("origins", Vec::new(), origins)),
         limits: s.place("limits").section(limits),
     })
+}
+
+fn origins(place: &Place) -> Option<Vec<HeaderValue>> {
+    let mut seen = Vec::new();
+    place.list(0..=settings::ORIGINS_MAX, |item| {
+        once(&item, &mut seen, item.value("`*` or an origin, such as https://chat.example", origin)?)
+    })
+}
+
+/// As browsers write it: in small letters, without a path, and without the port that the scheme means anyway.
+fn origin(text: &str) -> Option<HeaderValue> {
+    let whole = |uri: &Uri| {
+        let default = match uri.scheme_str()? {
+            "http" => 80,
+            "https" => 443,
+            _ => return None,
+        };
+        let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'))?;
+        let port = authority.port_u16().filter(|port| *port != default);
+        let port = port.map_or(String::new(), |port| format!(":{port}"));
+        Some(format!("{}://{}{port}", uri.scheme_str()?, authority.host()))
+    };
+    let is_origin = || text.parse().ok().and_then(|uri| whole(&uri)).is_some_and(|whole| whole == text);
+    (text == "*" || text == text.to_ascii_lowercase() && is_origin()).then(|| HeaderValue::from_str(text).ok())?
 }
 
 fn limits(s: &mut Section) -> Limits {

@@ -21,7 +21,7 @@ pub use secret::{SECRET_MAX, Secret};
 
 use crate::request::source::KeySource;
 use crate::routing::Admission;
-use http::HeaderName;
+use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use std::cell::RefCell;
 use std::fs::File;
@@ -71,6 +71,8 @@ pub struct Server {
     /// Whether answers carry `x-homing-replica` and `x-homing-decision`.
     pub response_headers: bool,
     pub client_credentials: ClientCredentials,
+    /// Whose pages may call from a browser: `*` or origins.
+    pub origins: Vec<HeaderValue>,
     pub limits: Limits,
 }
 

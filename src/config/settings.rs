@@ -38,6 +38,8 @@ pub const BODY_READ: Bounds<Duration> =
 
 pub const CONNECTIONS: Bounds<usize> = Bounds { default: 16_384, min: 1, max: 1_000_000 };
 
+pub const ORIGINS_MAX: usize = 64;
+
 pub const SESSION_HEADERS_MAX: usize = 16;
 
 /// All but the two that often name a person or a single request.

@@ -7,7 +7,7 @@ use http::{Version, header};
 use pingora::Result;
 use pingora::http::ResponseHeader;
 
-use super::Context;
+use super::{Context, cors};
 use crate::fleet::InFlight;
 use crate::metrics::METRICS;
 use crate::request::usage::{self, Usage, UsageReader};
@@ -87,6 +87,7 @@ pub fn header(answer: &mut ResponseHeader, version: Version, context: &mut Conte
     context.release_body();
     remove_hop_by_hop(answer);
     answer.remove_header("x-homing-error");
+    cors::mark(answer, context)?;
     if version < Version::HTTP_11 {
         // An older client knows no chunks: its answer ends with the connection.
         answer.remove_header(&header::TRANSFER_ENCODING);

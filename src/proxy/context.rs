@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use http::HeaderValue;
 use pingora_proxy::Session;
 
 use super::Activity;
@@ -27,6 +28,8 @@ pub struct Context {
     pub reservation: Reservation,
     /// Bytes of its body.
     pub body_bytes: u64,
+    /// The origin that answers are to name, where a page of it may call.
+    pub origin: Option<HeaderValue>,
     /// Who asks, where callers are configured.
     pub caller: Option<Arc<Caller>>,
     /// Its place among the requests of its caller.
@@ -61,6 +64,7 @@ impl Context {
             dialect: Dialect::OpenAi,
             reservation: Reservation::new(buffered),
             body_bytes: 0,
+            origin: None,
             caller: None,
             admitted: None,
             model: None,

@@ -9,7 +9,7 @@ use pingora_proxy::{FailToProxy, Session};
 
 use super::access_log::Line;
 use super::error::OwnError;
-use super::{Context, Proxy};
+use super::{Context, Proxy, cors};
 use crate::metrics::METRICS;
 use crate::request::endpoint;
 use crate::request::usage::Usage;
@@ -23,6 +23,7 @@ pub async fn answer_error(session: &mut Session, context: &mut Context, error: O
     METRICS.own_errors.with_label_values(&[error.code()]).inc();
     let body = error.body(context.dialect, &context.request_id);
     let mut answer = error.header(context.dialect, body.len(), &context.request_id)?;
+    cors::mark(&mut answer, context)?;
     context.own_error = Some(error);
     if !session.downstream_session.is_body_done() || session.downstream_session.get_keepalive().is_none() {
         session.downstream_session.set_keepalive(None);
@@ -193,6 +194,7 @@ fn status_class(status: u16) -> &'static str {
 /// An answer of the balancer's own that is no error.
 pub async fn answer_ok(
     session: &mut Session,
+    context: &Context,
     status: http::StatusCode,
     kind: &str,
     body: Bytes,
@@ -200,6 +202,7 @@ pub async fn answer_ok(
 ) -> Result<()> {
     let mut answer = pingora::http::ResponseHeader::build(status, Some(4))?;
     answer.insert_header(header::CONTENT_TYPE, kind)?;
+    cors::mark(&mut answer, context)?;
     answer.insert_header(header::CONTENT_LENGTH, body.len().to_string())?;
     session.write_response_header(Box::new(answer), head).await?;
     if !head {

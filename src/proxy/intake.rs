@@ -9,7 +9,7 @@ use pingora::Result;
 use pingora_proxy::Session;
 
 use super::error::{OwnError, Stopped};
-use super::{Context, Proxy, body, callers, parking};
+use super::{Context, Proxy, body, callers, cors, parking};
 use crate::config::{Agents, Limits};
 use crate::fleet::{Fleet, InFlight, Model, Routed};
 use crate::metrics::METRICS;
@@ -48,6 +48,11 @@ impl Proxy {
         let header = session.req_header();
         let (method, path) = (header.method.clone(), header.uri.path().to_owned());
         context.dialect = endpoint::dialect_of(&path);
+        context.origin = cors::origin(&header.headers, &context.live.server.origins);
+        if cors::asks_beforehand(header, context) {
+            cors::allow(session, context).await.map_err(Stopped::Failed)?;
+            return Ok(true);
+        }
         let route = endpoint::route(&method, &path);
         callers::identify(route, session, context)?;
         let endpoint = match route {

@@ -40,7 +40,7 @@ impl Proxy {
         };
         METRICS.local_requests.with_label_values(&[name(local)]).inc();
         let body = Bytes::from(body.to_string());
-        if let Err(error) = answer_ok(session, status, "application/json", body, head).await {
+        if let Err(error) = answer_ok(session, context, status, "application/json", body, head).await {
             log::debug!("request {}: {error}", context.request_id);
         }
     }

@@ -13,6 +13,7 @@ mod buffered;
 mod callers;
 mod connection;
 mod context;
+mod cors;
 mod ending;
 mod error;
 mod h1;

@@ -50,8 +50,8 @@ pub fn write_header(request: &mut RequestHeader, context: &Context) -> Result<()
     if context.body_bytes > 0 || request.method == http::Method::POST {
         request.insert_header(header::CONTENT_LENGTH, context.body_bytes.to_string())?;
     }
-    if request.uri.authority().is_some() {
-        // An origin gets the path alone, also where a client wrote the whole address.
+    if request.uri.authority().is_some() || !request.raw_path().starts_with(b"/") {
+        // An origin gets the path alone, also where a client wrote the whole address, which HTTP/1 keeps beside the URI.
         let path = request.uri.path_and_query().map_or("/", |path| path.as_str());
         request.set_uri(path.parse().or_err(ErrorType::InternalError, "the path of a request")?);
     }

@@ -189,7 +189,7 @@ fn heads() -> Vec<(&'static str, String, Outcome)> {
         ),
         ("an upgrade to something", more("connection: upgrade\r\nupgrade: websocket"), Arrives),
         ("a hidden length", more("connection: content-length"), Arrives),
-        ("a hidden Host", more("connection: host"), Arrives),
+        ("a hidden Host", more("connection: host"), Refused(400)),
     ]
 }
 

@@ -1,6 +1,8 @@
 //! What is read of requests and answers, through the public surface.
 
+mod chunks;
 mod endpoint;
+mod head;
 mod key;
 mod multipart;
 mod peek;

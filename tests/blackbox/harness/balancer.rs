@@ -134,6 +134,14 @@ impl Balancer {
         self.ask_admin(&Ask::new("POST", "/reload")).await
     }
 
+    /// Memory that it holds (`VmRSS`).
+    pub fn resident_bytes(&self) -> u64 {
+        let pid = self.child.id().expect("the balancer runs");
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("its status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
+    }
+
     pub fn signal(&self, signal: Signal) {
         let pid = self.child.id().expect("the balancer runs");
         kill(Pid::from_raw(pid as i32), signal).expect("it can be signalled");

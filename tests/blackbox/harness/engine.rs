@@ -160,6 +160,11 @@ impl Engine {
         self.shared.seen.borrow().requests.len()
     }
 
+    /// The probes that came so far.
+    pub fn probed(&self) -> Vec<Arc<Request>> {
+        self.shared.seen.borrow().probes.clone()
+    }
+
     /// How many probes came so far.
     pub fn probes(&self) -> usize {
         self.shared.seen.borrow().probes.len()

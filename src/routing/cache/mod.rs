@@ -280,11 +280,17 @@ impl Caches {
         if at_home {
             self.counts.foreseen(before.min(tokens.prompt), cached);
         }
+        let unknown = capacity.is_none();
         match outcome {
             CacheOutcome::FirstTurn if expectation.met_others => self.sizes.note_shared(cached),
-            CacheOutcome::Evicted if at_home && capacity.is_none() => self.learned.missed(believed, now),
-            CacheOutcome::Kept if waiting && capacity.is_none() => self.learned.kept(),
+            // Not even the head that all share: a replica without a cache, or one that has started anew.
+            CacheOutcome::Evicted if cached == 0 => {}
+            CacheOutcome::Evicted if at_home && unknown => self.learned.missed(believed, now),
+            CacheOutcome::Kept if waiting && unknown => self.learned.kept(),
             _ => {}
+        }
+        if unknown {
+            self.learned.held(after);
         }
         outcome
     }

@@ -66,10 +66,10 @@ impl Learned {
         self.tokens = self.tokens.min(believed as f64) * SHRINK;
     }
 
-    /// A turn left a conversation of so many tokens: a replica can hold at least that.
-    pub fn held(&mut self, size: u64) {
+    /// A turn left a conversation that counts as so many tokens: a replica can hold at least that.
+    pub fn held(&mut self, tokens: u64) {
         if self.tokens < UNKNOWN {
-            self.tokens = self.tokens.max(size as f64);
+            self.tokens = self.tokens.max(tokens as f64);
         }
     }
 

@@ -290,7 +290,7 @@ impl Caches {
             _ => {}
         }
         if unknown {
-            self.learned.held(after);
+            self.learned.held(after + self.sizes.growth());
         }
         outcome
     }

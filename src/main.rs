@@ -59,7 +59,11 @@ fn main() -> ExitCode {
 fn check(path: &Path) -> Result<(), String> {
     let config = Config::load(path).map_err(|faults| faults.to_string())?;
     let models = counted(config.models.len(), "model");
-    let replicas = counted(config.replicas(), "replica");
+    let replicas = match (config.replicas(), config.discovers()) {
+        (listed, false) => counted(listed, "replica"),
+        (0, true) => "replicas discovered".into(),
+        (listed, true) => format!("{} and those discovered", counted(listed, "replica")),
+    };
     println!("{}: ok ({models}, {replicas})", path.display());
     Ok(())
 }

@@ -52,6 +52,10 @@ impl<'f> Place<'f> {
         matches!(self.node, Node::Scalar(scalar) if scalar.kind != Kind::Null)
     }
 
+    pub fn is_mapping(&self) -> bool {
+        matches!(self.node, Node::Map(_))
+    }
+
     /// Notes that something else was expected here.
     pub fn expected<T>(&self, what: impl Display) -> Option<T> {
         if self.lenient && !self.is_given() {
@@ -196,6 +200,9 @@ fn quoted(text: &str) -> String {
     format!("{shown:?}")
 }
 
+/// A setting, and what reads it.
+pub(super) type Alternative<'r, 'f, T> = (&'static str, &'r dyn Fn(&Place<'f>) -> Option<T>);
+
 /// The settings of one mapping.
 pub(super) struct Section<'p, 'f> {
     place: &'p Place<'f>,
@@ -206,7 +213,9 @@ pub(super) struct Section<'p, 'f> {
 impl<'f> Section<'_, 'f> {
     /// The setting called `name`, whether it is there or not.
     pub fn place(&mut self, name: &'static str) -> Place<'f> {
-        self.known.push(name);
+        if !self.known.contains(&name) {
+            self.known.push(name);
+        }
         let found = self.entries().iter().find(|(key, _)| named(key) == name);
         let (node, at) = match found {
             Some((key, value)) => (value, value.at().or(key.at())),
@@ -237,6 +246,19 @@ impl<'f> Section<'_, 'f> {
     /// A quantity that has a default.
     pub fn within<T: Quantity>(&mut self, name: &'static str, bounds: &Bounds<T>) -> T {
         self.get(name, bounds.default, |place| place.within(bounds))
+    }
+
+    /// What is read at the one setting of these that is given; `form` says which there are.
+    pub fn one_of<T>(&mut self, form: &str, alternatives: &[Alternative<'_, 'f, T>]) -> Option<T> {
+        let mut given = Vec::new();
+        for (name, read) in alternatives {
+            given.extend(self.given(name).map(|place| (place, read)));
+        }
+        match given.as_slice() {
+            [] => self.place(alternatives.first()?.0).expected(form),
+            [(place, read)] => read(place),
+            [.., (place, _)] => place.expected(form),
+        }
     }
 
     fn entries(&self) -> &'f [(Node, Node)] {

@@ -6,6 +6,7 @@ mod access_log;
 mod admin;
 mod affinity_off;
 mod bodies;
+mod discovery;
 mod errors;
 mod failover;
 mod flood;

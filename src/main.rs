@@ -39,6 +39,8 @@ enum Command {
         /// The configuration to check
         file: PathBuf,
     },
+    /// Print a JSON schema of the configuration, for editors
+    Schema,
 }
 
 fn main() -> ExitCode {
@@ -46,6 +48,10 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Serve { config } => homing::serve(&config).map_err(|error| format!("homing: {error}")),
         Command::Check { file } => check(&file),
+        Command::Schema => {
+            println!("{:#}", homing::config::schema());
+            Ok(())
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

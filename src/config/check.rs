@@ -3,8 +3,8 @@
 use super::discovery::discovery;
 use super::place::{Place, Section};
 use super::{
-    AccessLog, Admin, Agents, Bounds, ClientCredentials, Config, Engine, EngineUrl, Limits, Listen, Model, Quantity,
-    Replicas, Scrape, Secret, Server, SessionRules, SpillThreshold, settings,
+    AccessLog, Admin, Agents, ClientCredentials, Config, Engine, EngineUrl, Limits, Listen, Model, Replicas, Scrape,
+    Secret, Server, SessionRules, SpillThreshold, settings,
 };
 use crate::request::source::KeySource;
 use crate::routing::{Admission, AdmissionMode, Overdue};
@@ -170,11 +170,8 @@ fn model_name(s: &mut Section, alone: bool, names: &mut Vec<String>) -> Option<S
 }
 
 fn spill_threshold(place: &Place) -> Option<SpillThreshold> {
-    let bounds = settings::SPILL_THRESHOLD;
-    place.value(format!("auto or a whole number from {bounds}"), |text| match text {
-        "auto" => Some(SpillThreshold::Auto),
-        number => bounds.read(number).map(SpillThreshold::Set),
-    })
+    let set = place.within_or("auto", &settings::SPILL_THRESHOLD)?;
+    Some(set.map_or(SpillThreshold::Auto, SpillThreshold::Set))
 }
 
 /// The mode alone, or with how the wait goes.
@@ -187,18 +184,10 @@ fn admission(place: &Place) -> Option<Admission> {
         max_wait: s.within("max_wait", &settings::MAX_WAIT),
         overdue: s.get("overdue", Overdue::Refuse, Place::choice),
         parked_max: s.within("parked_max", &settings::PARKED),
-        rotate: s.get("rotate", None, |place| set_unless("off", place, &settings::ROTATE)),
-        linger: s.get("linger", None, |place| set_unless("auto", place, &settings::LINGER)),
+        rotate: s.get("rotate", None, |place| place.within_or("off", &settings::ROTATE)),
+        linger: s.get("linger", None, |place| place.within_or("auto", &settings::LINGER)),
         ..Admission::default()
     }))
-}
-
-/// A quantity, or none where the word stands in its place.
-fn set_unless<T: Quantity>(word: &str, place: &Place, bounds: &Bounds<T>) -> Option<Option<T>> {
-    place.value(format!("{word} or {} from {bounds}", T::WHAT), |text| match text {
-        text if text == word => Some(None),
-        text => bounds.read(text).map(Some),
-    })
 }
 
 /// A list, or where to find them.

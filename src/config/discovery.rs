@@ -54,28 +54,18 @@ impl Discovery {
 /// The mapping that stands in place of a list of replicas.
 pub(super) fn discovery(s: &mut Section, own: &[SocketAddr], folder: &Path) -> Option<Discovery> {
     let every = s.within("every", &settings::DISCOVERY_EVERY);
-    let data_parallel_size = s.given("data_parallel_size");
-    let api_key = s.given("api_key");
-    let beside = [&data_parallel_size, &api_key];
+    let data_parallel_size = s.within("data_parallel_size", &settings::DATA_PARALLEL_SIZE);
+    let api_key = s.given("api_key").and_then(|place| check::secret(&place, folder));
+    let of_a_name = ["data_parallel_size", "api_key"].map(|name| s.given(name));
     let source = s.one_of(
         FORM,
         &[
             ("dns", &|place| {
-                let engine = Engine {
-                    url: place.value("HOST:PORT", host_and_port)?,
-                    data_parallel_size: match &data_parallel_size {
-                        Some(place) => place.within(&settings::DATA_PARALLEL_SIZE)?,
-                        None => settings::DATA_PARALLEL_SIZE.default,
-                    },
-                    api_key: match &api_key {
-                        Some(place) => Some(check::secret(place, folder)?),
-                        None => None,
-                    },
-                };
-                Some(Source::Dns(Box::new(engine)))
+                let url = place.value("HOST:PORT", host_and_port)?;
+                Some(Source::Dns(Box::new(Engine { url, data_parallel_size, api_key: api_key.clone() })))
             }),
             ("file", &|place| {
-                beside.into_iter().flatten().for_each(|place| {
+                of_a_name.iter().flatten().for_each(|place| {
                     place.expected::<()>("it in the file instead, with each replica there");
                 });
                 place.text(settings::PATH_MAX).map(|path| Source::File(folder.join(path)))

@@ -1,14 +1,17 @@
 //! The configuration: one YAML file, checked as a whole before any of it is used.
 //!
 //! `yaml` makes a tree of the text, `place` reads single settings from it and notes faults, `check` knows which
-//! settings there are, and [`settings`] which values they may have. `docs/configuring.md` describes each for the operator.
+//! settings there are, and [`settings`] which values they may have. `schema` is made by running `check` over no file at
+//! all, while `outline` notes what it asks for. `docs/configuring.md` describes each for the operator.
 
 mod bounds;
 mod check;
 mod discovery;
 mod engine_url;
 mod fault;
+mod outline;
 mod place;
+mod schema;
 mod secret;
 pub mod settings;
 mod yaml;
@@ -17,6 +20,7 @@ pub use bounds::{Bounds, Bytes, Quantity};
 pub use discovery::{Discovery, Source};
 pub use engine_url::EngineUrl;
 pub use fault::{Fault, Faults, Position};
+pub use schema::schema;
 pub use secret::{SECRET_MAX, Secret};
 
 use crate::request::source::KeySource;

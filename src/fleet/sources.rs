@@ -3,11 +3,13 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use pingora::{Error, ErrorType, Result};
 use pingora_load_balancing::Backend;
 use pingora_load_balancing::discovery::ServiceDiscovery;
+use tokio::sync::Mutex;
 
 use crate::config::{Discovery, Engine, Source, settings};
 
@@ -17,7 +19,9 @@ type Found = Result<(BTreeSet<Backend>, HashMap<u64, bool>)>;
 pub fn source(discovery: &Discovery) -> Box<dyn ServiceDiscovery + Send + Sync> {
     match &discovery.source {
         Source::Dns(named) => Box::new(Dns { discovery: discovery.clone(), named: named.as_ref().clone() }),
-        Source::File(path) => Box::new(File { discovery: discovery.clone(), path: path.clone() }),
+        Source::File(path) => {
+            Box::new(File { discovery: discovery.clone(), path: path.clone(), reading: Arc::default() })
+        }
     }
 }
 
@@ -74,13 +78,19 @@ fn one_family(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
 struct File {
     discovery: Discovery,
     path: PathBuf,
+    /// Held while it is read: on a disk that does not answer, threads would pile up.
+    reading: Arc<Mutex<()>>,
 }
 
 #[async_trait]
 impl ServiceDiscovery for File {
     async fn discover(&self) -> Found {
         let (discovery, path) = (self.discovery.clone(), self.path.clone());
-        let read = tokio::task::spawn_blocking(move || discovery.read(&path));
+        let reading = self.reading.clone().lock_owned().await;
+        let read = tokio::task::spawn_blocking(move || {
+            let _reading = reading;
+            discovery.read(&path)
+        });
         let engines =
             read.await.map_err(|error| failed(error.to_string()))?.map_err(|faults| failed(faults.sentence()))?;
         // Backends are told apart by address and weight. A name in a URL has no address until its engine is asked, so the

@@ -100,6 +100,8 @@ async fn replicas_in_a_file_come_and_go() {
     file.lists([stays, comes]);
     let routing = replicas_become(&balancer, &[stays, comes, goes]).await;
     assert_eq!(routing.state(goes), "draining");
+    let told = format!("model m: engines found: 2; joined: {}; left: {}", comes.name(), goes.name());
+    balancer.output.line(&told, |line| line.ends_with(&told).then_some(())).await;
     assert_eq!((routing.of(stays, "placed"), routing.of(stays, "sticky"), routing.of(stays, "in_flight")), (1, 1, 1));
     assert_eq!((routing.of(stays, "conversations"), routing.of(comes, "conversations")), (1, 0));
     gate.open();

@@ -53,6 +53,7 @@ fn the_shipped_examples_check() {
     assert_ok(&conf.join("homing.yaml"), "1 model, 5 replicas");
     assert_ok(&conf.join("engines.yaml"), "1 model, 2 replicas");
     assert_ok(&conf.join("data-parallel.yaml"), "1 model, 4 replicas");
+    assert_ok(&conf.join("kubernetes.yaml"), "1 model, replicas discovered");
 }
 
 #[test]
@@ -248,6 +249,22 @@ fn models_must_be_told_apart() {
          - {url: 'http://c', data_parallel_size: 1024}\n  - {url: 'http://d', data_parallel_size: 1024}\n  - {url: 'http://e'}\n",
         &["line 3, column 6: models[0].replicas: expected at most 4096 replicas, ranks counted, found 4097"],
     );
+}
+
+/// Where replicas are to be looked for; nobody looks.
+#[test]
+fn wrong_places_to_look_are_named() {
+    let table = include_str!("check/discovery.txt");
+    for (index, (replicas, faults)) in cases(table).enumerate() {
+        assert_faults(&format!("discovery-{index}"), format!("models:\n- replicas: {replicas}\n"), &faults);
+    }
+    for (index, replicas) in ["{dns: 'no-such.host:1'}", "{file: no-such.yaml, every: 1 h}"].iter().enumerate() {
+        let path = written(&format!("discovered-{index}.yaml"), format!("models: [{{replicas: {replicas}}}]\n"));
+        assert_ok(&path, "1 model, replicas discovered");
+    }
+    let mixed = "models: [{name: a, replicas: [{url: 'http://h'}]}, {name: b, replicas: {file: f}}]";
+    let path = written("mixed.yaml", mixed);
+    assert_ok(&path, "2 models, 1 replica and those discovered");
 }
 
 /// One wrong setting of a model.

@@ -8,6 +8,7 @@ mod admission;
 mod affinity_off;
 mod bodies;
 mod cache_outcomes;
+mod discovery;
 mod errors;
 mod failover;
 mod flood;

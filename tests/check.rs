@@ -53,6 +53,7 @@ fn the_shipped_examples_check() {
     assert_ok(&conf.join("homing.yaml"), "1 model, 5 replicas");
     assert_ok(&conf.join("engines.yaml"), "1 model, 2 replicas");
     assert_ok(&conf.join("data-parallel.yaml"), "1 model, 4 replicas");
+    assert_ok(&conf.join("kubernetes.yaml"), "1 model, replicas discovered");
 }
 
 #[test]
@@ -250,6 +251,22 @@ fn models_must_be_told_apart() {
     );
 }
 
+/// Where replicas are to be looked for; nobody looks.
+#[test]
+fn wrong_places_to_look_are_named() {
+    let table = include_str!("check/discovery.txt");
+    for (index, (replicas, faults)) in cases(table).enumerate() {
+        assert_faults(&format!("discovery-{index}"), format!("models:\n- replicas: {replicas}\n"), &faults);
+    }
+    for (index, replicas) in ["{dns: 'no-such.host:1'}", "{file: no-such.yaml, every: 1 h}"].iter().enumerate() {
+        let path = written(&format!("discovered-{index}.yaml"), format!("models: [{{replicas: {replicas}}}]\n"));
+        assert_ok(&path, "1 model, replicas discovered");
+    }
+    let mixed = "models: [{name: a, replicas: [{url: 'http://h'}]}, {name: b, replicas: {file: f}}]";
+    let path = written("mixed.yaml", mixed);
+    assert_ok(&path, "2 models, 1 replica and those discovered");
+}
+
 /// One wrong setting of a model.
 #[test]
 fn wrong_settings_of_admission_are_named() {
@@ -332,8 +349,14 @@ fn callers_must_be_told_apart() {
             told.contains(": line 2, column 17: callers.file: expected a sound list of callers, found in "),
             "{told}"
         );
-        assert!(told.contains(&format!("beside-{index}.yaml at line 2, column ")) && told.contains(fault), "{told}");
+        assert!(told.contains(&format!("beside-{index}.yaml: line 2, column ")) && told.contains(fault), "{told}");
     }
+    let output = check(&written("callers-nowhere.yaml", format!("{MINIMAL}callers: {{file: none.yaml}}\n")));
+    let told = text(&output.stderr);
+    assert!(
+        told.contains(": line 2, column 17: callers.file: ") && told.contains("none.yaml: cannot be read: "),
+        "{told}"
+    );
     written("beside-sound.yaml", two(("a", '1'), ("b", '2')));
     assert_ok(
         &written("callers-beside.yaml", format!("{MINIMAL}callers: {{file: beside-sound.yaml}}\n")),

@@ -1,8 +1,6 @@
 //! Who may call, where that is not anyone: API keys by their hashes, and what each caller may do.
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
@@ -10,7 +8,7 @@ use subtle::ConstantTimeEq;
 use wildmatch::WildMatch;
 
 use super::place::{Place, Section};
-use super::{FILE_MAX, settings};
+use super::settings;
 
 /// What stands before the digits of a hash.
 const SCHEME: &str = "sha256:";
@@ -80,7 +78,7 @@ impl fmt::Debug for KeyHash {
 
 /// The callers, in the file itself or in one beside it. `named`: whether the models have names to choose by.
 pub(super) fn read(place: &Place, named: bool, folder: &Path) -> Option<Vec<Caller>> {
-    if place.is_map() {
+    if place.is_mapping() {
         return place.section(|s| in_file(&s.place("file"), named, folder));
     }
     list(place, named)
@@ -88,19 +86,16 @@ pub(super) fn read(place: &Place, named: bool, folder: &Path) -> Option<Vec<Call
 
 fn in_file(place: &Place, named: bool, folder: &Path) -> Option<Vec<Caller>> {
     let path = folder.join(place.text(settings::PATH_MAX)?);
-    let mut text = String::new();
-    let read = File::open(&path).and_then(|file| file.take(FILE_MAX as u64 + 1).read_to_string(&mut text));
-    if let Err(error) = read {
-        return place.expected_but("a text file that can be read", error);
+    let read = super::read_text(&path).and_then(|text| super::checked(&path, &text, |root, _| list(root, named)));
+    match read {
+        Ok(callers) => callers,
+        Err(faults) => {
+            for fault in faults.iter() {
+                place.expected_but::<()>("a sound list of callers", format!("in {}: {fault}", path.display()));
+            }
+            None
+        }
     }
-    if text.len() > FILE_MAX {
-        return place.expected_but(format!("a file of at most {} bytes", FILE_MAX), "more");
-    }
-    let (callers, faults) = super::parse_with(&text, |root| list(root, named));
-    for fault in &faults {
-        place.expected_but::<()>("a sound list of callers", format!("in {} at {fault}", path.display()));
-    }
-    callers.filter(|_| faults.is_empty())
 }
 
 fn list(place: &Place, named: bool) -> Option<Vec<Caller>> {

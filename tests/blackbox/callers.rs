@@ -329,7 +329,7 @@ async fn callers_may_stand_in_a_file_beside_and_change_on_a_reload() {
     let refused = balancer.reload(&by_file).await;
     assert_eq!(refused.status, 422);
     let told = refused.text();
-    assert!(told.contains("callers.file") && told.contains("callers.yaml at line 1, column"), "{told}");
+    assert!(told.contains("callers.file") && told.contains("callers.yaml: line 1, column"), "{told}");
     assert!(!told.contains("key-of-ann"), "what stands in place of a hash may be a key: {told}");
     assert_eq!((status("ann").await, status("bob").await), (200, 200));
     assert_eq!(balancer.reload(&one_model([&engine], json!({}))).await.status, 200);

@@ -10,6 +10,7 @@ mod bodies;
 mod cache_outcomes;
 mod callers;
 mod cors;
+mod discovery;
 mod errors;
 mod failover;
 mod flood;

@@ -3,6 +3,7 @@
 //! `yaml` makes a tree of the text, `place` reads single settings from it and notes faults, `check` knows which
 //! settings there are, and [`settings`] which values they may have. `docs/configuring.md` describes each for the operator.
 
+mod alias;
 mod bounds;
 mod check;
 mod engine_url;
@@ -12,6 +13,7 @@ mod secret;
 pub mod settings;
 mod yaml;
 
+pub use alias::Alias;
 pub use bounds::{Bounds, Bytes, Quantity};
 pub use engine_url::EngineUrl;
 pub use fault::{Fault, Faults, Position};
@@ -132,6 +134,12 @@ pub struct Scrape {
 pub struct Model {
     /// `None`: requests for any model name go here.
     pub name: Option<String>,
+    /// Other names that clients call it. No two models share one.
+    pub aliases: Vec<Alias>,
+    /// Whether the engines see `name` where a client used an alias, and the client sees its alias in the answer.
+    pub rewrite: bool,
+    /// Whether engines are asked for the usage of streams whose clients do not ask.
+    pub usage_injection: bool,
     /// Whether conversations stay on their home.
     pub affinity: bool,
     pub spill_threshold: SpillThreshold,

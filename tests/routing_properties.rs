@@ -13,7 +13,8 @@ const CONVERSATIONS_MAX: usize = 20;
 /// Anything that can happen to a router.
 #[derive(Clone, Debug)]
 enum Event {
-    Turn { key: Option<u128>, pin: Pin },
+    Turn { key: Option<u128>, pin: Pin, stored: Option<u128> },
+    Keep { which: usize, stored: u128 },
     Finish { which: usize },
     FailOver { which: usize, reached: bool },
     Read { engine: usize, prompt_tokens: u64, kv: f64 },
@@ -29,7 +30,9 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Pin::Invalid),
     ];
     prop_oneof![
-        10 => (prop::option::weighted(0.9, 0..40u128), pin).prop_map(|(key, pin)| Event::Turn { key, pin }),
+        10 => (prop::option::weighted(0.9, 0..40u128), pin, prop::option::weighted(0.3, 0..40u128))
+            .prop_map(|(key, pin, stored)| Event::Turn { key, pin, stored }),
+        3 => (any::<usize>(), 0..40u128).prop_map(|(which, stored)| Event::Keep { which, stored }),
         8 => any::<usize>().prop_map(|which| Event::Finish { which }),
         2 => (any::<usize>(), any::<bool>()).prop_map(|(which, reached)| Event::FailOver { which, reached }),
         2 => (0..8usize, 0..1000u64, 0.0..1.0).prop_map(|(engine, prompt_tokens, kv)| Event::Read {
@@ -84,13 +87,21 @@ impl World {
 
     fn happen(&mut self, event: &Event) {
         match *event {
-            Event::Turn { key, pin } => {
-                let ask = Ask { pin, ..Ask::of(key.map(Key::new)) };
+            Event::Turn { key, pin, stored } => {
+                let ask = Ask { pin, stored: stored.map(Key::new), ..Ask::of(key.map(Key::new)) };
+                if self.router.is_gone(&ask) {
+                    assert!(matches!(self.router.route(&ask, self.now), Some(Verdict::Gone)));
+                    return;
+                }
                 let route = go(self.router.route(&ask, self.now));
-                let invalid_or_off = route.decision == Decision::Unrouted;
-                assert!(invalid_or_off || route.target.replica.is_some(), "what is routed has a replica");
+                let engine_chose = matches!(route.decision, Decision::Unrouted | Decision::ClientPinned);
+                assert!(engine_chose || route.target.replica.is_some(), "what is routed has a replica");
                 self.in_flight.push((ask, vec![route.target.engine], route));
                 self.routed += 1;
+            }
+            Event::Keep { which, stored } if !self.in_flight.is_empty() => {
+                let (_, _, turn) = &self.in_flight[which % self.in_flight.len()];
+                self.router.keeps(&turn.target, Key::new(stored));
             }
             Event::Finish { which } if !self.in_flight.is_empty() => {
                 let (_, _, turn) = self.in_flight.swap_remove(which % self.in_flight.len());
@@ -120,7 +131,7 @@ impl World {
                 self.router.configure(settings(affinity), &engines(first, count))
             }
             Event::Wait { seconds } => self.now = self.now + Duration::from_secs(seconds),
-            Event::Finish { .. } | Event::FailOver { .. } => {}
+            Event::Keep { .. } | Event::Finish { .. } | Event::FailOver { .. } => {}
         }
     }
 
@@ -129,6 +140,7 @@ impl World {
         assert_eq!(snapshot.in_flight, self.in_flight.len() as u64, "what entered and has not left is in flight");
         assert_eq!(snapshot.decisions.sum(), self.routed, "every request has one decision");
         assert!(snapshot.conversations as usize <= CONVERSATIONS_MAX, "the table keeps its limit");
+        assert!(snapshot.stored as usize <= CONVERSATIONS_MAX, "and so does that of stored responses");
         let held: u64 = snapshot.replicas.iter().map(|replica| u64::from(replica.conversations)).sum();
         assert_eq!(held, snapshot.conversations, "every conversation has one home");
         assert!(snapshot.replicas.iter().all(|replica| replica.live <= replica.conversations));

@@ -139,11 +139,15 @@ impl Fleet {
     /// The model that a client means by `name`: the one called so, else the first with an alias that is this very name, else
     /// the first with a pattern for it.
     pub fn named(&self, name: &str) -> Option<&Arc<Model>> {
-        let with =
-            |fits: &dyn Fn(&config::Model) -> bool| self.models.iter().find(|model| fits(&model.settings.load()));
-        with(&|model| model.name.as_deref().is_none_or(|own| own == name))
-            .or_else(|| with(&|model| model.aliases.iter().any(|alias| alias.name() == Some(name))))
-            .or_else(|| with(&|model| model.aliases.iter().any(|alias| alias.matches(name))))
+        let called = |model: &&Arc<Model>| model.name.as_deref().is_none_or(|own| own == name);
+        let with = |fits: &dyn Fn(&config::Alias) -> bool| {
+            self.models.iter().find(|model| model.settings.load().aliases.iter().any(fits))
+        };
+        self.models
+            .iter()
+            .find(called)
+            .or_else(|| with(&|alias| alias.name() == Some(name)))
+            .or_else(|| with(&|alias| alias.matches(name)))
     }
 
     /// The only model, where there is just one.

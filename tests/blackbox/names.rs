@@ -151,7 +151,8 @@ async fn the_client_reads_the_name_it_used_wherever_the_answer_is_cut() {
 async fn what_has_no_such_field_passes_as_it_is() {
     let engine = Engine::start().await;
     let balancer = rewriting(&engine).await;
-    let cases: [(&[(&str, &str)], &[u8]); 4] = [
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a [u8]);
+    let cases: [Case; 4] = [
         (&[("content-type", "application/json")], b"{\"tokens\":[1,2],\"models\":\"m\""),
         (&[("content-type", "application/json"), ("content-encoding", "gzip")], b"\x1f\x8b{\"model\":\"m\"}"),
         (&[("content-type", "text/plain")], b"{\"model\":\"m\"}"),

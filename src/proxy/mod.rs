@@ -1,8 +1,9 @@
 //! The one `ProxyHttp`: reads a request, has it routed, sends it, watches the answer pass.
 //!
 //! The path of a request through the files: [`connection`](Edge) takes the connection, [`intake`] reads the body, [`asked`] finds
-//! model and session, [`parking`] waits for room where there is none, [`upstream`] sends it and tries again elsewhere, [`answer`] lets the response pass and reads its
-//! usage, [`changes`] is what the operator changes of it, [`ending`] counts and logs. Errors of the balancer's own are in [`error`], answers of its own in [`local`].
+//! model and session, [`parking`] waits for room where there is none, [`upstream`] sends it and tries again elsewhere, [`answer`]
+//! lets the response pass and reads its usage, [`changes`] is what the operator changes of it, [`ending`] counts and logs. Errors
+//! of the balancer's own are in [`error`], answers of its own in [`local`].
 
 mod access_log;
 mod activity;

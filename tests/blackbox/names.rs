@@ -147,6 +147,21 @@ async fn the_client_reads_the_name_it_used_wherever_the_answer_is_cut() {
     }
 }
 
+/// It knows no chunks, and without a length its answer ends with the connection.
+#[tokio::test]
+async fn an_older_client_reads_it_too() {
+    let engine = Engine::start().await;
+    let balancer = rewriting(&engine).await;
+    let mut client = balancer.client().await;
+    let body = r#"{"model":"tiny","messages":[]}"#;
+    let length = body.len();
+    let ask = format!("POST /v1/chat/completions HTTP/1.0\r\ncontent-length: {length}\r\n\r\n{body}");
+    client.send_bytes(ask.as_bytes()).await;
+    let head = client.head().await;
+    assert_eq!((head.header("content-length"), head.header("transfer-encoding")), (None, None));
+    assert_eq!(client.rest(head, "POST").await.json()["model"], "tiny");
+}
+
 #[tokio::test]
 async fn what_has_no_such_field_passes_as_it_is() {
     let engine = Engine::start().await;

@@ -154,6 +154,9 @@ async fn another_replica_is_tried_when_one_refuses_and_an_engine_may_decline() {
     let mut client = balancer.client().await;
     let declined = client.ask(&handshake("/v1/realtime")).await;
     assert_eq!((declined.status, declined.json()["error"]["code"].as_u64()), (403, Some(403)));
+    // The connection is one of HTTP still.
+    engines[1].reports(vllm::USAGE);
+    assert_eq!(client.ask(&Ask::chat("m", "Hello.")).await.status, 200);
     balancer.idle().await;
 }
 

@@ -11,7 +11,7 @@ use pingora::services::background::BackgroundService;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{Config, Faults};
-use crate::fleet::Scraper;
+use crate::fleet::{Discoverer, Scraper};
 use crate::live::Current;
 use crate::metrics::METRICS;
 
@@ -22,6 +22,7 @@ pub struct Reloader {
     pub started: Config,
     pub live: Current,
     pub scraper: Arc<Scraper>,
+    pub discoverer: Arc<Discoverer>,
     pub one_at_a_time: Mutex<()>,
 }
 
@@ -44,6 +45,7 @@ impl Reloader {
         let live = Arc::new(self.live.load().reconfigured(&config));
         self.live.store(live.clone());
         self.scraper.configure(live.fleet.clone(), config.scrape);
+        self.discoverer.changed.notify_one();
         info!("the configuration was reloaded");
         Ok(needs_restart)
     }

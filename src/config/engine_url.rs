@@ -2,7 +2,7 @@
 
 use http::Uri;
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// Where an engine listens: `http://HOST:PORT`, port 80 if none is given. TLS to engines is not supported.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,6 +39,11 @@ impl EngineUrl {
                 .ok_or("http://HOST:PORT with a port from 1 to 65535")?,
         };
         Ok(EngineUrl { host, port })
+    }
+
+    /// The same at an address of its host.
+    pub fn at(&self, address: IpAddr) -> EngineUrl {
+        EngineUrl { host: address.to_string(), ..*self }
     }
 
     /// A name or an IP address, without brackets.

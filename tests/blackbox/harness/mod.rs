@@ -7,6 +7,7 @@ pub mod balancer;
 pub mod client;
 pub mod config;
 pub mod engine;
+pub mod full;
 pub mod output;
 pub mod prometheus;
 pub mod routing;

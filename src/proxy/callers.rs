@@ -3,13 +3,12 @@
 use pingora_proxy::Session;
 
 use super::Context;
+use super::asked::Asked;
 use super::error::OwnError;
 use crate::callers::limits::Exceeded;
-use crate::fleet::Model;
 use crate::metrics::METRICS;
 use crate::request::Local;
 use crate::request::endpoint::Route;
-use crate::routing::Key;
 
 /// Finds out who calls.
 ///
@@ -47,13 +46,13 @@ pub fn admit(context: &mut Context) -> Result<(), OwnError> {
 ///
 /// # Errors
 /// If its caller may not use the model, or holds too many conversations.
-pub fn allow(context: &mut Context, model: &Model, conversation: Option<Key>) -> Result<(), OwnError> {
+pub fn allow(context: &mut Context, asked: &Asked) -> Result<(), OwnError> {
     let Some(caller) = &context.caller else { return Ok(()) };
-    if !caller.may_use(model.label()) {
+    if !caller.may_use(asked.model.label()) {
         METRICS.caller_refused.with_label_values(&[caller.name(), "model"]).inc();
         return Err(OwnError::ModelNotAllowed);
     }
-    match (&mut context.admitted, conversation) {
+    match (&mut context.admitted, asked.conversation()) {
         (Some(admitted), Some(key)) => admitted.converse(key).map_err(|exceeded| refused(caller.name(), exceeded)),
         _ => Ok(()),
     }

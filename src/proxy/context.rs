@@ -8,6 +8,7 @@ use super::Activity;
 use super::activity::Busy;
 use super::answer::UsageTap;
 use super::buffered::{Buffered, Reservation};
+use super::changes::Changes;
 use super::error::OwnError;
 use super::replay::Wrapped;
 use crate::callers::{Admitted, Caller};
@@ -26,7 +27,7 @@ pub struct Context {
     pub dialect: Dialect,
     /// Its body's bytes under the limit over all requests.
     pub reservation: Reservation,
-    /// Bytes of its body.
+    /// Bytes of its body as the client sent it.
     pub body_bytes: u64,
     /// The origin that answers are to name, where a page of it may call.
     pub origin: Option<HeaderValue>,
@@ -34,6 +35,14 @@ pub struct Context {
     pub caller: Option<Arc<Caller>>,
     /// Its place among the requests of its caller.
     pub admitted: Option<Admitted>,
+    /// Bytes of its body as it is sent on.
+    pub sent_bytes: u64,
+    /// Whether it asks to go on as a WebSocket.
+    pub switches: bool,
+    /// Whether its answer tells of a response that the engine may keep.
+    pub stores: bool,
+    /// What is changed of its answer.
+    pub changes: Changes,
     /// What it is for, once that is known.
     pub model: Option<Arc<Model>>,
     /// How long it waited for room, if it had to.
@@ -67,6 +76,10 @@ impl Context {
             origin: None,
             caller: None,
             admitted: None,
+            sent_bytes: 0,
+            switches: false,
+            stores: false,
+            changes: Changes::default(),
             model: None,
             parked: None,
             in_flight: None,

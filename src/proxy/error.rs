@@ -22,6 +22,12 @@ pub enum OwnError {
     ModelNotAllowed,
     /// A limit of the caller.
     CallerLimit(Exceeded),
+    /// None of several models is known to have made this response; or the caller is known not to have had it made.
+    UnknownResponse,
+    /// The replica that kept a response is gone, or has restarted since.
+    ResponseGone,
+    /// The path speaks WebSocket alone.
+    UpgradeRequired,
     NotJson,
     UnreadableBody,
     BadRequest,
@@ -77,6 +83,9 @@ impl OwnError {
             OwnError::CallerLimit(Exceeded::Rate { .. }) => "caller_rate",
             OwnError::CallerLimit(Exceeded::InFlight { .. }) => "caller_in_flight",
             OwnError::CallerLimit(Exceeded::Conversations { .. }) => "caller_conversations",
+            OwnError::UnknownResponse => "response_not_found",
+            OwnError::ResponseGone => "response_gone",
+            OwnError::UpgradeRequired => "upgrade_required",
             OwnError::NotJson => "body_not_json",
             OwnError::UnreadableBody => "body_unreadable",
             OwnError::BadRequest | OwnError::MalformedHead(_) => "bad_request",
@@ -109,6 +118,8 @@ impl OwnError {
     fn kind(&self) -> StatusCode {
         match self {
             OwnError::UnknownRoute | OwnError::ClosedRoute | OwnError::UnknownModel => StatusCode::NOT_FOUND,
+            OwnError::UnknownResponse | OwnError::ResponseGone => StatusCode::NOT_FOUND,
+            OwnError::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
             OwnError::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
             OwnError::ModelRequired
             | OwnError::NotJson
@@ -149,6 +160,14 @@ impl OwnError {
             OwnError::CallerLimit(exceeded) => {
                 format!("The limit of this API key is reached: {}. Try again later.", exceeded.limit())
             }
+            OwnError::UnknownResponse => {
+                "It is not known here which replica has this response, or it is another caller's.".into()
+            }
+            OwnError::ResponseGone => {
+                "The replica that kept this response is gone, and the response with it. Send the whole conversation."
+                    .into()
+            }
+            OwnError::UpgradeRequired => "This path speaks WebSocket: ask for an upgrade, over HTTP/1.1.".into(),
             OwnError::NotJson => "The body is not a JSON object, so the model that it is for cannot be told.".into(),
             OwnError::UnreadableBody => "The body ended early or was framed wrongly.".into(),
             OwnError::BadRequest => "The request's headers break the rules of HTTP.".into(),
@@ -251,6 +270,9 @@ impl OwnError {
         }
         if *self == OwnError::InvalidKey {
             answer.insert_header(header::WWW_AUTHENTICATE, "Bearer")?;
+        }
+        if *self == OwnError::UpgradeRequired {
+            answer.insert_header(header::UPGRADE, "websocket")?;
         }
         if let OwnError::MethodNotAllowed(allowed) = self {
             answer.insert_header(header::ALLOW, *allowed)?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::join_all;
 use http::{StatusCode, header};
 use pingora_proxy::Session;
 use serde_json::{Value, json};
@@ -45,11 +46,12 @@ impl Proxy {
         }
     }
 
-    /// The union of what the replicas in use serve of what the caller may use, each model once.
+    /// The union of what the replicas in use serve and the names that the operator added, each once; of what the caller may
+    /// use.
     async fn models(&self, fleet: &Fleet, caller: Option<&Caller>, authorization: Option<&[u8]>) -> Value {
         let may_use = |model: &&Arc<Model>| caller.is_none_or(|caller| caller.may_use(model.label()));
-        let engines = fleet.models().iter().filter(may_use).flat_map(|model| model.engines_up());
-        let lists = futures::future::join_all(engines.map(|engine| self.models_of(engine, authorization))).await;
+        let usable = fleet.models().iter().filter(may_use);
+        let lists = join_all(usable.map(|model| self.models_called(model, authorization))).await;
         let by_id: BTreeMap<String, Value> = lists
             .into_iter()
             .rev()
@@ -57,6 +59,23 @@ impl Proxy {
             .filter_map(|model| Some((model.get("id")?.as_str()?.to_owned(), model)))
             .collect();
         json!({"object": "list", "data": by_id.into_values().collect::<Vec<_>>()})
+    }
+
+    /// What the engines of one model serve, and then the same under its other names. Patterns are no names and not listed.
+    async fn models_called(&self, model: &Model, authorization: Option<&[u8]>) -> Vec<Value> {
+        let engines = model.engines_up();
+        let lists = join_all(engines.into_iter().map(|engine| self.models_of(engine, authorization))).await;
+        let mut served: Vec<Value> = lists.into_iter().flatten().collect();
+        let own = served.iter().find(|served| model.name.as_deref().is_some_and(|name| served["id"] == name)).cloned();
+        let settings = model.settings();
+        let called = |name: &str| {
+            own.clone().map(|mut own| {
+                own["id"] = name.into();
+                own
+            })
+        };
+        served.extend(settings.aliases.iter().filter_map(|alias| called(alias.name()?)));
+        served
     }
 
     /// What one engine serves; nothing if it does not say so in time.

@@ -40,6 +40,8 @@ pub struct Turnstile {
 enum Body {
     Length(u64),
     Chunked(Chunks),
+    /// None, unless the answer says that it is a WebSocket from now on.
+    Undecided,
     /// Whatever comes: the connection serves no request after this one.
     All,
 }
@@ -54,6 +56,7 @@ impl Turnstile {
         match &self.body {
             Body::Length(left) => *left == 0,
             Body::Chunked(chunks) => chunks.is_over(),
+            Body::Undecided => true,
             Body::All => false,
         }
     }
@@ -96,7 +99,7 @@ impl Turnstile {
         self.body = match head::check(&self.ahead[..end], limits.headers)? {
             Framing::Length(length) => Body::Length(length),
             Framing::Chunked => Body::Chunked(Chunks::default()),
-            Framing::WebSocket => Body::All,
+            Framing::WebSocket => Body::Undecided,
         };
         Ok(Some(self.ahead.split_to(end)))
     }
@@ -123,6 +126,7 @@ impl Turnstile {
     fn take_ahead(&mut self, buf: &mut ReadBuf<'_>) -> Result<()> {
         let room = self.ahead.len().min(buf.remaining());
         let part = match &mut self.body {
+            Body::Undecided => 0,
             Body::All => room,
             Body::Length(left) => {
                 let part = room.min(usize::try_from(*left).unwrap_or(usize::MAX));
@@ -139,6 +143,13 @@ impl Turnstile {
             self.ahead = BytesMut::new();
         }
         Ok(())
+    }
+
+    /// Looks at what is written for the answer to whoever asked for a WebSocket.
+    fn see_written(&mut self, bytes: &[u8]) {
+        if matches!(self.body, Body::Undecided) && bytes.starts_with(b"HTTP/1.1 ") && !bytes[9..].starts_with(b"100") {
+            self.body = if bytes[9..].starts_with(b"101") { Body::All } else { Body::Length(0) };
+        }
     }
 
     /// Reads into `buf` no more than `most`.
@@ -181,7 +192,7 @@ impl AsyncRead for Turnstile {
                     return Poll::Ready(Ok(()));
                 }
                 Body::All => return this.read_at_most(cx, buf, usize::MAX).map_ok(|_| ()),
-                Body::Chunked(_) => {
+                Body::Chunked(_) | Body::Undecided => {
                     if ready!(this.read_ahead(cx))? {
                         return Poll::Ready(Ok(()));
                     }
@@ -196,6 +207,7 @@ impl AsyncRead for Turnstile {
 
 impl AsyncWrite for Turnstile {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<Result<usize>> {
+        self.see_written(buf);
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
@@ -204,6 +216,7 @@ impl AsyncWrite for Turnstile {
         cx: &mut Context<'_>,
         bufs: &[std::io::IoSlice<'_>],
     ) -> Poll<Result<usize>> {
+        self.see_written(bufs.first().map_or(&[], |buf| buf));
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 

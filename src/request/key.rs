@@ -8,6 +8,7 @@ use http::header::AUTHORIZATION;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::session::Session;
+use super::stored::Stored;
 use crate::routing::Key;
 
 /// Who calls: the same session id from two callers is two conversations.
@@ -19,6 +20,9 @@ pub struct Caller<'a> {
 }
 
 impl<'a> Caller<'a> {
+    /// Nobody that is known by anything.
+    pub const NOBODY: Caller<'static> = Caller { name: None, authorization: None, api_key: None };
+
     /// A caller that is configured, whichever of its keys it used.
     pub fn named(name: &'a str) -> Self {
         Self { name: Some(name.as_bytes()), authorization: None, api_key: None }
@@ -52,6 +56,22 @@ impl KeyHasher {
         // An opening that reads like an id is not that id.
         hasher.write(&[u8::from(session.is_opening())]);
         for field in [caller.name, caller.authorization, caller.api_key, Some(&session.id), session.agent] {
+            write_field(&mut hasher, field);
+        }
+        Key::new(hasher.finish128().as_u128())
+    }
+
+    /// The key of something that an engine keeps. The id alone says where it is, whatever the credential; but what one
+    /// configured caller had made is unknown to another.
+    pub fn stored(&self, stored: Stored<'_>, caller: Caller<'_>) -> Key {
+        let mut hasher = SipHasher13::new_with_key(&self.seed);
+        // None of the first bytes of other keys.
+        let (kind, id) = match stored {
+            Stored::Response(id) => (3, id),
+            Stored::Thread(id) => (4, id),
+        };
+        hasher.write(&[kind]);
+        for field in [caller.name, Some(id.as_bytes())] {
             write_field(&mut hasher, field);
         }
         Key::new(hasher.finish128().as_u128())

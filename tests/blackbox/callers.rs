@@ -281,6 +281,34 @@ async fn nobody_reaches_the_conversation_of_another_by_its_id() {
     assert_eq!(sum, 2);
 }
 
+/// What an engine keeps of one caller is not read or gone on from by another who knows its id.
+#[tokio::test]
+async fn nobody_reaches_the_stored_response_of_another_by_its_id() {
+    let engine = Engine::start().await;
+    let balancer = start(&engine, json!([caller("ann", json!({})), caller("bob", json!({}))])).await;
+    engine.answers(|request| vllm::response(request, "resp_1", Some("conv_1")));
+    let make = |more: Value| Ask::post("/v1/responses", &json!({"model": "m", "input": "Hello."})).with(more);
+    assert_eq!(balancer.ask(&by("ann", make(json!({})))).await.status, 200);
+    balancer.idle().await;
+    let follows = || {
+        [
+            Ask::get("/v1/responses/resp_1"),
+            Ask::new("DELETE", "/v1/responses/resp_1"),
+            Ask::new("POST", "/v1/responses/resp_1/cancel"),
+            make(json!({"previous_response_id": "resp_1"})),
+            make(json!({"previous_response_id": "resp_1", "stream": true})),
+        ]
+    };
+    for ask in follows() {
+        let turns = engine.turns();
+        is_refused(&balancer.ask(&by("bob", ask)).await, 404, "response_not_found", "not_found_error");
+        assert_eq!(engine.turns(), turns);
+    }
+    for ask in follows() {
+        assert_eq!(balancer.ask(&by("ann", ask)).await.status, 200);
+    }
+}
+
 /// Of those who wait for room, one caller with a weight of 2 has two go on where another has one.
 #[tokio::test]
 async fn callers_take_turns_by_their_weights() {

@@ -6,6 +6,8 @@ mod head;
 mod key;
 mod multipart;
 mod peek;
+mod rewrite;
 mod session;
 mod session_in_body;
+mod stored;
 mod usage;

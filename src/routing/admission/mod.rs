@@ -199,9 +199,9 @@ impl Router {
     }
 
     /// Counts what would have waited, were admission in force.
-    pub(super) fn observe(&mut self, ask: &Ask, key: &Key, home: Option<ReplicaId>, now: Time) {
+    pub(super) fn observe(&mut self, ask: &Ask, key: &Key, now: Time) {
         let waits = self.settings.admission.mode == AdmissionMode::Observe
-            && !home.is_some_and(|home| self.is_settled(home, key))
+            && !self.usable_home(key).is_some_and(|home| self.is_settled(home, key))
             && self.with_room(ask, key, now).is_none();
         self.line.counts.would_park += u64::from(waits);
     }

@@ -268,6 +268,7 @@ async fn play(wire: &mut Wire, answer: Answer) -> End {
                 () = gate.opened() => true,
                 () = wire.closed() => false,
             },
+            Step::Receive(bytes) => wire.bytes(bytes.len()).await.is_ok_and(|received| received == bytes),
             Step::Close => return End::Closed,
             Step::Reset => {
                 wire.reset_on_drop();

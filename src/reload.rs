@@ -14,6 +14,7 @@ use crate::config::{Config, Faults};
 use crate::fleet::Scraper;
 use crate::live::Current;
 use crate::metrics::METRICS;
+use crate::proxy::Listeners;
 
 /// Puts a checked configuration in the place of the one that runs.
 pub struct Reloader {
@@ -22,6 +23,7 @@ pub struct Reloader {
     pub started: Config,
     pub live: Current,
     pub scraper: Arc<Scraper>,
+    pub listeners: Arc<Listeners>,
     pub one_at_a_time: Mutex<()>,
 }
 
@@ -43,6 +45,7 @@ impl Reloader {
         }
         let live = Arc::new(self.live.load().reconfigured(&config));
         self.live.store(live.clone());
+        self.listeners.renew(&config.listen);
         self.scraper.configure(live.fleet.clone(), config.scrape);
         info!("the configuration was reloaded");
         Ok(needs_restart)

@@ -61,7 +61,7 @@ impl Model {
         let mut all = self.engines.load().as_ref().clone();
         for (index, engine) in router.configured().iter().zip(&settings.replicas) {
             match all.get_mut(*index) {
-                Some(known) if known.name == engine.url.name() => known.set_api_key(engine.api_key.clone()),
+                Some(known) if known.is(engine) => known.set_api_key(engine.api_key.clone()),
                 Some(place) => *place = Arc::new(Engine::new(engine)),
                 None => all.push(Arc::new(Engine::new(engine))),
             }

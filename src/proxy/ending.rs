@@ -71,7 +71,7 @@ fn is_clients(error: &Error) -> bool {
     use ErrorType::*;
     let of_connection = matches!(
         error.etype(),
-        ConnectionClosed | ReadError | WriteError | ReadTimedout | WriteTimedout | ConnectError
+        ConnectionClosed | ReadError | WriteError | ReadTimedout | WriteTimedout | ConnectError | H2Error
     );
     *error.esource() == ErrorSource::Downstream && of_connection
 }
@@ -79,9 +79,11 @@ fn is_clients(error: &Error) -> bool {
 fn own_error(error: &Error) -> OwnError {
     use ErrorType::*;
     match (error.esource(), error.etype()) {
-        (ErrorSource::Upstream, ConnectTimedout | ConnectRefused | ConnectNoRoute | ConnectError | SocketError) => {
-            OwnError::NoReplica
-        }
+        (
+            ErrorSource::Upstream,
+            ConnectTimedout | ConnectRefused | ConnectNoRoute | ConnectError | SocketError | TLSHandshakeFailure
+            | TLSHandshakeTimedout | InvalidCert | HandshakeError,
+        ) => OwnError::NoReplica,
         (ErrorSource::Upstream, _) => OwnError::ReplicaFailed,
         (ErrorSource::Downstream, _) => OwnError::BadRequest,
         _ => OwnError::Internal,

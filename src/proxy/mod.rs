@@ -1,6 +1,7 @@
 //! The one `ProxyHttp`: reads a request, has it routed, sends it, watches the answer pass.
 //!
-//! The path of a request through the files: [`connection`](Edge) takes the connection, [`intake`] reads the body and finds
+//! The path of a request through the files: [`connection`](Edge) takes the connection, [`listeners`] opens it, [`h1`] or
+//! [`h2`] serves it, [`intake`] reads the body and finds
 //! model and session, [`parking`] waits for room where there is none, [`upstream`] sends it and tries again elsewhere, [`answer`] lets the response pass and reads its
 //! usage, [`ending`] counts and logs. Errors of the balancer's own are in [`error`], answers of its own in [`local`].
 
@@ -13,7 +14,10 @@ mod connection;
 mod context;
 mod ending;
 mod error;
+mod h1;
+mod h2;
 mod intake;
+mod listeners;
 mod local;
 mod parking;
 mod presence;
@@ -40,6 +44,7 @@ pub use activity::Activity;
 pub use buffered::Buffered;
 pub use connection::Edge;
 pub use context::Context;
+pub use listeners::Listeners;
 pub use upstream::PINGORA_TRIES;
 
 /// The balancer as Pingora sees it.
@@ -60,7 +65,7 @@ impl ProxyHttp for Proxy {
         Context::new(self.live.load_full(), &self.activity, &self.buffered)
     }
 
-    /// Notes that the header has been read in time; see [`connection`].
+    /// Notes that the header has been read in time; see [`h1`].
     fn on_connection_reuse(
         &self,
         _session: &mut Session,

@@ -87,7 +87,8 @@ fn authorities(place: &Place, folder: &Path) -> Option<Authorities> {
         match (store.add(certificate), held) {
             (Ok(()), Ok(held)) => read.push(held),
             _ => {
-                return place.expected_but("certificates that can be read", format!("number {} broken", read.len() + 1));
+                return place
+                    .expected_but("certificates that can be read", format!("number {} broken", read.len() + 1));
             }
         }
     }

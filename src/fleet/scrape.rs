@@ -72,7 +72,7 @@ impl Scraper {
             model.wake();
             match outcome {
                 Ok(()) => info!("replica {} answers again: in use", engine.name),
-                Err(error) => warn!("replica {} is out: {:?}", engine.name, error.etype()),
+                Err(error) => warn!("replica {} is out: {}", engine.name, why(&error)),
             }
         }
     }
@@ -108,6 +108,14 @@ impl Scraper {
         tokio::time::timeout(timeout, engine.probe())
             .await
             .or_err_with(ErrorType::ReadTimedout, || format!("no whole answer from /health within {timeout:?}"))?
+    }
+}
+
+/// What was wrong, in few words. Of a certificate that is not believed there is more to say.
+fn why(error: &Error) -> String {
+    match (error.etype(), &error.context) {
+        (ErrorType::TLSHandshakeFailure, Some(context)) => format!("TLSHandshakeFailure, {}", context.as_str()),
+        (kind, _) => format!("{kind:?}"),
     }
 }
 

@@ -17,6 +17,10 @@ pub const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// Requests at once on one HTTP/2 connection to an engine, if that allows as many.
 const STREAMS_MAX: usize = 100;
 
+/// An engine that takes nothing of a body for this long over HTTP/2 is given up: until the body is sent, Pingora does not
+/// look whether the client is still there.
+const WRITE_MAX: Duration = Duration::from_secs(60);
+
 /// Probes of a connection on which nothing moves, so that a peer that vanished without a word is noticed in two minutes.
 pub fn tcp_keepalive() -> TcpKeepalive {
     TcpKeepalive {
@@ -67,6 +71,7 @@ impl Transport {
             // Over TLS the two agree on a version; without it there is no way to ask.
             peer.options.set_http_version(2, if tls { 1 } else { 2 });
             peer.options.max_h2_streams = STREAMS_MAX;
+            peer.options.write_timeout = Some(WRITE_MAX);
         }
         peer
     }

@@ -46,7 +46,7 @@ pub struct Shared {
 
 pub struct Engine {
     pub address: SocketAddr,
-    speaks: Speaks,
+    pub speaks: Speaks,
     shared: Arc<Shared>,
     /// Keeps the port ours while nothing listens on it: bound, so that it refuses.
     _reservation: TcpSocket,
@@ -179,6 +179,11 @@ impl Engine {
     /// The last turn that came.
     pub fn last(&self) -> Arc<Request> {
         self.shared.seen.borrow().requests.last().cloned().expect("the engine was sent a request")
+    }
+
+    /// Lets go of the turns that came so far.
+    pub fn forget(&self) {
+        self.shared.seen.send_modify(|seen| seen.requests.clear());
     }
 
     /// Waits until `reached` holds of what happened here.

@@ -114,7 +114,10 @@ impl Scraper {
 /// What was wrong, in few words. Of a certificate that is not believed there is more to say.
 fn why(error: &Error) -> String {
     match (error.etype(), &error.context) {
-        (ErrorType::TLSHandshakeFailure, Some(context)) => format!("TLSHandshakeFailure, {}", context.as_str()),
+        (kind @ ErrorType::TLSHandshakeFailure, Some(context)) => {
+            let (_, cause) = context.as_str().rsplit_once("cause: ").unwrap_or(("", context.as_str()));
+            format!("{kind:?}, {cause}")
+        }
         (kind, _) => format!("{kind:?}"),
     }
 }

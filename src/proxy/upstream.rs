@@ -163,10 +163,13 @@ fn closed_without_a_byte(error: &Error) -> bool {
         && !error.context.as_ref().is_some_and(|words| answered(words.as_str()))
 }
 
-/// Whether an engine said of a request on an HTTP/2 connection that it has not begun with it, as at a shutdown. Pingora
-/// marks such errors.
+/// Whether an engine cannot have done what a request asks on an HTTP/2 connection: it said so, as at a shutdown, and
+/// Pingora marks that for a retry; or the request could not be sent whole.
 fn untouched(error: &Error) -> bool {
-    *error.etype() == ErrorType::H2Error && matches!(error.retry, RetryType::Decided(true))
+    let reading = error.context.as_ref().is_some_and(|words| words.as_str() == "while reading h2 header");
+    *error.esource() == ErrorSource::Upstream
+        && *error.etype() == ErrorType::H2Error
+        && (!reading || matches!(error.retry, RetryType::Decided(true)))
 }
 
 fn fail_over(context: &mut Context, why: Retry, reason: &str) -> bool {

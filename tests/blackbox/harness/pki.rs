@@ -1,9 +1,10 @@
 //! Certificates for the tests, made anew in each, and what TLS is set up with.
 
+use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -31,6 +32,9 @@ pub struct Pair {
 impl Pki {
     pub fn new() -> Pki {
         let mut params = CertificateParams::default();
+        // By their names they are told apart.
+        let name = format!("authority {:016x}", RandomState::new().hash_one(0));
+        params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
         let issuer = CertifiedIssuer::self_signed(params, key).expect("an authority");

@@ -57,8 +57,8 @@ pub(super) fn identity(place: &Place, folder: &Path) -> Option<Identity> {
             Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
                 key.expected_but("the key of the certificate", "another")
             }
-            Err(error @ rustls::Error::InvalidCertificate(_)) => {
-                certificate.expected_but("a certificate that can be read", error)
+            Err(rustls::Error::InvalidCertificate(_)) => {
+                certificate.expected_but("a certificate that can be read", "a broken one")
             }
             Err(_) => key.expected_but("an RSA, ECDSA or Ed25519 key", "another kind"),
         }

@@ -166,6 +166,30 @@ async fn a_connection_that_ends_ends_all_its_requests() {
     balancer.idle().await;
 }
 
+/// A client's goodbye is a promise to begin nothing more: what it began goes on until it also closes.
+#[tokio::test]
+async fn a_goodbye_is_followed_by_the_end() {
+    let (engine, balancer) = balancer().await;
+    let gate = Gate::shut();
+    engine.holds(&gate);
+    let headers = [(":method", "POST"), (":scheme", "http"), (":path", "/v1/chat/completions"), (":authority", "a")];
+    for (n, closes) in [false, true].into_iter().enumerate() {
+        let mut client = raw_h2::RawH2::connect(balancer.listen).await;
+        let stream = client.headers(&headers, false).await;
+        client.data(stream, br#"{"model":"m"}"#, true).await;
+        engine.saw_turns(n + 1).await;
+        client.goodbye().await;
+        if closes {
+            drop(client);
+            engine.saw("an ended request", |seen| seen.left == 1).await;
+        } else {
+            gate.open();
+            assert!(client.fate(stream).await.is_ok());
+            engine.holds(&Gate::shut());
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_body_that_is_broken_off_is_not_routed() {
     let (engine, balancer) = balancer().await;

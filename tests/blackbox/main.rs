@@ -23,6 +23,7 @@ mod reload;
 mod restart;
 mod sessions;
 mod shutdown;
+mod smuggling;
 mod spill;
 mod streams;
 mod tls;

@@ -12,6 +12,7 @@ mod h2_engine;
 pub mod output;
 pub mod pki;
 pub mod prometheus;
+pub mod raw_h2;
 pub mod routing;
 pub mod vllm;
 pub mod wire;

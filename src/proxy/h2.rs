@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pingora::Error;
 use pingora::apps::HttpServerApp;
 use pingora::protocols::http::ServerSession;
 use pingora::protocols::http::v2::server::{self, H2Accept, H2Options, HttpSession};
 use pingora::protocols::{Digest, Stream};
 use pingora::server::ShutdownWatch;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::connection::Edge;
+use super::presence;
 use crate::config::Http2;
 use crate::metrics::METRICS;
 
@@ -64,7 +66,12 @@ pub async fn serve(edge: &Edge, stream: Stream, deadline: Instant, shutdown: &Sh
                 }
                 Ok(Some(H2Accept::Rejected)) if malformed < MALFORMED_MAX => malformed += 1,
                 Ok(Some(H2Accept::Rejected)) => return limit_hit("malformed"),
-                Ok(None) | Err(_) => return,
+                Ok(None) => {
+                    let _ = timeout(FAREWELL, presence::closed(presence::socket(Some(&digest)))).await;
+                    return;
+                }
+                Err(error) if is_flood(&error) => return limit_hit("flood"),
+                Err(_) => return,
             },
             () = idle(&streams, idle_max) => {
                 if closing {
@@ -82,6 +89,12 @@ pub async fn serve(edge: &Edge, stream: Stream, deadline: Instant, shutdown: &Sh
 async fn idle(streams: &watch::Sender<()>, time: Duration) {
     streams.closed().await;
     tokio::time::sleep(time).await;
+}
+
+/// Whether the library had enough of a client that sends what only costs work: resets, empty frames, continuations.
+fn is_flood(error: &Error) -> bool {
+    let cause = error.root_cause().downcast_ref::<h2::Error>();
+    cause.is_some_and(|cause| cause.is_library() && cause.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM))
 }
 
 fn options(settings: &Http2) -> H2Options {

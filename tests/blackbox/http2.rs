@@ -3,18 +3,12 @@
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::net::TcpStream;
 
 use crate::harness::ask::DIALECTS;
 use crate::harness::h2_client::request;
 use crate::harness::*;
-
-fn limited(engine: &Engine, server: Value) -> Value {
-    let mut config = one_model([engine], json!({}));
-    config["server"] = server;
-    config
-}
 
 async fn balancer() -> (Engine, Balancer) {
     let engine = Engine::start().await;
@@ -222,102 +216,6 @@ async fn a_stream_that_the_engine_breaks_off_says_so() {
     client.ask(&Ask::get("/ping")).await;
 }
 
-#[tokio::test]
-async fn streams_at_once_have_a_limit() {
-    let engine = Engine::start().await;
-    let balancer = Balancer::start(limited(&engine, json!({"http2": {"streams": 2}}))).await;
-    let gate = Gate::shut();
-    engine.holds(&gate);
-    let mut client = H2Client::connect(balancer.listen).await;
-    // The client knows the limit once it has had an answer.
-    assert_eq!(client.ask(&Ask::get("/health")).await.status, 200);
-    let held = [client.send(&Ask::chat("m", "1")).await, client.send(&Ask::chat("m", "2")).await];
-    engine.saw_turns(2).await;
-    let third = client.begin(request(&Ask::get("/health")), true).await;
-    let waits = async { third.expect("it is queued").response().await.expect("an answer") };
-    tokio::pin!(waits);
-    assert!(futures::poll!(&mut waits).is_pending(), "there is no room for it yet");
-    gate.open();
-    for exchange in held {
-        exchange.response().await.expect("an answer").from(&engine);
-    }
-    assert_eq!(waits.await.status, 200);
-}
-
-#[tokio::test]
-async fn headers_have_a_limit() {
-    let engine = Engine::start().await;
-    let balancer = Balancer::start(limited(&engine, json!({"http2": {"header_list": "4 KiB"}}))).await;
-    let mut client = H2Client::connect(balancer.listen).await;
-    let ask = |size: usize| Ask::chat("m", "Hello.").header("x-long", &"x".repeat(size));
-    assert_eq!(client.ask(&ask(3000)).await.status, 200);
-    let refused = client.send(&ask(5000)).await;
-    assert_eq!(refused.response().await.expect("an answer").status, 431);
-    assert_eq!(client.ask(&ask(3000)).await.status, 200);
-    assert_eq!(engine.turns(), 2);
-}
-
-/// The refusals of bodies reach the client, whatever it has yet to send.
-#[tokio::test]
-async fn bodies_have_the_same_limits() {
-    let engine = Engine::start().await;
-    let limits = json!({"limits": {"body": "64 KiB", "body_read": "500 ms"}, "http2": {"window": "64 KiB"}});
-    let balancer = Balancer::start(limited(&engine, limits)).await;
-    let mut client = H2Client::connect(balancer.listen).await;
-    for chunks in [None, Some(10_000)] {
-        let mut ask = Ask::chat("m", &"x".repeat(300_000));
-        ask.chunks_of = chunks;
-        let mut exchange = client.begin(request(&ask), false).await.expect("it is sent");
-        // The balancer may have had enough before all is sent.
-        let _ = exchange.send_piece(&ask.body).await;
-        assert_eq!(exchange.response().await.expect("an answer").status, 413, "pieces: {chunks:?}");
-    }
-    let ask = Ask::chat("m", "Hello.").chunked(10);
-    let mut exchange = client.begin(request(&ask), false).await.expect("it is sent");
-    exchange.send_piece(&ask.body[..10]).await.expect("it is sent");
-    assert_eq!(exchange.head().await.map(|head| client::status(&head)).expect("an answer"), 408);
-    assert_eq!(engine.turns(), 0);
-    client.ask(&Ask::chat("m", "Hello.")).await.from(&engine);
-}
-
-#[tokio::test]
-async fn an_idle_connection_is_closed_and_a_busy_one_is_not() {
-    let engine = Engine::start().await;
-    let balancer = Balancer::start(limited(&engine, json!({"limits": {"idle": "1 s"}}))).await;
-    let gate = Gate::shut();
-    engine.holds(&gate);
-    let mut idle = [H2Client::connect(balancer.listen).await, H2Client::connect(balancer.listen).await];
-    assert_eq!(idle[0].ask(&Ask::get("/health")).await.status, 200);
-    let mut kept = balancer.client().await;
-    assert_eq!(kept.ask(&Ask::get("/health")).await.status, 200);
-    let mut busy = H2Client::connect(balancer.listen).await;
-    let exchange = busy.send(&Ask::chat("m", "Hello.")).await;
-    for client in idle {
-        let ended = within("the end of an idle connection", client.connection).await.expect("its task");
-        assert!(ended.is_ok(), "in good order: {ended:?}");
-    }
-    within("the end of an idle connection of HTTP/1.1", kept.wire.closed()).await;
-    balancer.metric_becomes("homing_limits_hit_total", &[("limit", "idle")], 3.0).await;
-    gate.open();
-    exchange.response().await.expect("an answer").from(&engine);
-}
-
-#[tokio::test]
-async fn a_client_that_never_begins_is_not_waited_for() {
-    let engine = Engine::start().await;
-    let balancer = Balancer::start(limited(&engine, json!({"limits": {"header_read": "500 ms"}}))).await;
-    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    for length in [0, 10, preface.len()] {
-        let mut client = balancer.client().await;
-        client.send_bytes(&preface[..length]).await;
-        if length < preface.len() {
-            within("the end of the connection", client.wire.closed()).await;
-        }
-    }
-    let hit = [("limit", "header_read")];
-    balancer.metric_becomes("homing_limits_hit_total", &hit, 2.0).await;
-}
-
 /// Far below the grace period, and above the time that a client has to take its last bytes.
 const SOON: Duration = Duration::from_secs(5);
 
@@ -333,7 +231,8 @@ async fn a_shutdown_says_goodbye_and_lets_streams_finish() {
         exchanges.push(client.send(&Ask::turn(path, "m", "Hello.")).await);
     }
     engine.saw_turns(exchanges.len()).await;
-    let idle = H2Client::connect(balancer.listen).await;
+    let mut idle = H2Client::connect(balancer.listen).await;
+    assert_eq!(idle.ask(&Ask::get("/health")).await.status, 200);
     balancer.signal(Signal::SIGTERM);
     within("the end of an idle connection", idle.connection).await.expect("its task").expect("in good order");
     until("new connections refused", async || TcpStream::connect(balancer.listen).await.err()).await;
@@ -346,6 +245,23 @@ async fn a_shutdown_says_goodbye_and_lets_streams_finish() {
     assert!(balancer.exit().await.success());
     assert!(from.elapsed() < SOON, "it took {:?} to exit", from.elapsed());
     client.connection.await.expect("its task").expect("the connection ends in good order");
+}
+
+/// The process ends when its last byte has arrived, not when it was written.
+#[tokio::test]
+async fn a_long_answer_arrives_whole_at_a_shutdown() {
+    let (engine, mut balancer) = balancer().await;
+    let (gate, body) = (Gate::shut(), vec![b'a'; 20_000_000]);
+    let answer = Answer::whole("200 OK", &[], &body).after(&gate);
+    engine.answers(move |_| answer.clone());
+    let mut client = H2Client::connect(balancer.listen).await;
+    let exchange = client.send(&Ask::chat("m", "Hello.")).await;
+    engine.saw_turns(1).await;
+    balancer.signal(Signal::SIGTERM);
+    until("new connections refused", async || TcpStream::connect(balancer.listen).await.err()).await;
+    gate.open();
+    assert!(exchange.response().await.expect("a whole answer").body == body);
+    assert!(balancer.exit().await.success());
 }
 
 /// A client that takes nothing more must not hold the process up.

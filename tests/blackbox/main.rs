@@ -15,6 +15,7 @@ mod harness_itself;
 mod headers;
 mod health;
 mod http2;
+mod http2_limits;
 mod local;
 mod metrics;
 mod placement;

@@ -52,8 +52,12 @@ fn broken_h1(n: usize, id: &str) -> (String, bool) {
     }
 }
 
+type Headers = Vec<(&'static str, String)>;
+/// Each with whether it is the last.
+type Pieces = Vec<(Vec<u8>, bool)>;
+
 /// The same over HTTP/2: the headers, and how its body goes on.
-fn broken_h2(n: usize, id: &str) -> (Vec<(&'static str, String)>, Vec<(Vec<u8>, bool)>) {
+fn broken_h2(n: usize, id: &str) -> (Headers, Pieces) {
     let body = body(id);
     let mut headers: Vec<(&str, String)> =
         [(":method", "POST"), (":scheme", "http"), (":path", PATH), (":authority", "a")]

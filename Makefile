@@ -54,6 +54,7 @@ measurements: setup
 		--warmup 600 --seconds 900 --plot docs/plots/farm
 	$(RAMP) --load open --arms off-0.27,least-in-flight,hash,prefix,affinity \
 		--warmup 600 --seconds 1800 --plot docs/plots/open
+	$(RAMP) --arms off,hash,affinity,working-set --tiers 4,8,16,24,32,48 --seconds 900 --plot docs/plots/knee
 
 test-vllm: setup
 	cargo build --locked

@@ -39,6 +39,8 @@ enum Command {
         /// The configuration to check
         file: PathBuf,
     },
+    /// Print a JSON schema of the configuration, for editors
+    Schema,
 }
 
 fn main() -> ExitCode {
@@ -46,6 +48,10 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Serve { config } => homing::serve(&config).map_err(|error| format!("homing: {error}")),
         Command::Check { file } => check(&file),
+        Command::Schema => {
+            println!("{:#}", homing::config::schema());
+            Ok(())
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -59,7 +65,11 @@ fn main() -> ExitCode {
 fn check(path: &Path) -> Result<(), String> {
     let config = Config::load(path).map_err(|faults| faults.to_string())?;
     let models = counted(config.models.len(), "model");
-    let replicas = counted(config.replicas(), "replica");
+    let replicas = match (config.replicas(), config.discovers()) {
+        (listed, false) => counted(listed, "replica"),
+        (0, true) => "replicas discovered".into(),
+        (listed, true) => format!("{} and those discovered", counted(listed, "replica")),
+    };
     println!("{}: ok ({models}, {replicas})", path.display());
     Ok(())
 }

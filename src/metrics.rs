@@ -23,6 +23,7 @@ pub struct Metrics {
     pub completion_tokens: IntCounterVec,
     pub retries: IntCounterVec,
     pub reloads: IntCounterVec,
+    pub discovery_failures: IntCounterVec,
     pub limits_hit: IntCounterVec,
     pub tls_handshakes: IntCounterVec,
     pub connections: IntGauge,
@@ -104,6 +105,11 @@ impl Metrics {
                 &["model", "replica", "reason"],
             ),
             reloads: make.counters("homing_reloads_total", "Configuration reloads.", &["outcome"]),
+            discovery_failures: make.counters(
+                "homing_discovery_failures_total",
+                "Looks for a model's replicas that found none, after which those known stay.",
+                &["model"],
+            ),
             limits_hit: make.counters("homing_limits_hit_total", "Times that a limit was reached.", &["limit"]),
             tls_handshakes: make.counters(
                 "homing_tls_handshakes_total",

@@ -11,7 +11,7 @@ use pingora::services::background::BackgroundService;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{Config, Faults};
-use crate::fleet::Scraper;
+use crate::fleet::{Discoverer, Scraper};
 use crate::live::Current;
 use crate::metrics::METRICS;
 use crate::proxy::Listeners;
@@ -24,6 +24,7 @@ pub struct Reloader {
     pub live: Current,
     pub scraper: Arc<Scraper>,
     pub listeners: Arc<Listeners>,
+    pub discoverer: Arc<Discoverer>,
     pub one_at_a_time: Mutex<()>,
 }
 
@@ -47,6 +48,7 @@ impl Reloader {
         self.live.store(live.clone());
         self.listeners.renew(&config.listen);
         self.scraper.configure(live.fleet.clone(), config.scrape);
+        self.discoverer.changed.notify_one();
         info!("the configuration was reloaded");
         Ok(needs_restart)
     }

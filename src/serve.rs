@@ -17,10 +17,11 @@ use pingora::services::background::{BackgroundService, background_service};
 use pingora::services::listening::Service;
 use pingora::services::{ServiceReadyNotifier, ServiceWithDependents};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 
 use crate::admin::Admin;
 use crate::config::Config;
-use crate::fleet::{Fetcher, ScrapeService, Scraper, WakeService, tcp_keepalive};
+use crate::fleet::{DiscoverService, Discoverer, Fetcher, ScrapeService, Scraper, WakeService, tcp_keepalive};
 use crate::live::{Current, Live};
 use crate::proxy::{AccessLog, Activity, Buffered, Edge, Listeners, PINGORA_TRIES, Proxy};
 use crate::reload::{ReloadService, Reloader};
@@ -51,11 +52,13 @@ pub fn serve(path: &Path) -> Result<(), String> {
     let live: Current = Arc::new(ArcSwap::from_pointee(Live::new(&config)));
     let activity = Arc::new(Activity::default());
     let scraper = Arc::new(Scraper::new(live.load().fleet.clone(), config.scrape.clone()));
+    let discoverer = Arc::new(Discoverer { live: live.clone(), scraper: scraper.clone(), changed: Notify::new() });
     let reloader = Arc::new(Reloader {
         path: path.to_owned(),
         live: live.clone(),
         scraper: scraper.clone(),
         listeners: listeners.clone(),
+        discoverer: discoverer.clone(),
         one_at_a_time: Mutex::new(()),
         started: config,
     });
@@ -82,7 +85,11 @@ pub fn serve(path: &Path) -> Result<(), String> {
     admin.add_tcp(&admin_listener.0.to_string());
 
     let sockets = server.add_service(Sockets { sockets, listeners, admin: Some(admin_listener) });
-    server.add_service(edge).add_dependency(&sockets);
+    let discovery = server.add_service(background_service("discovery", DiscoverService(discoverer)));
+    let edge = server.add_service(edge);
+    edge.add_dependency(&sockets);
+    // Whoever connects before waits for a moment and is then served.
+    edge.add_dependency(&discovery);
     server.add_service(admin).add_dependency(&sockets);
     server.add_service(background_service("scrape", ScrapeService(scraper)));
     server.add_service(background_service("wake", WakeService(live.clone())));

@@ -53,6 +53,7 @@ fn the_shipped_examples_check() {
     assert_ok(&conf.join("homing.yaml"), "1 model, 5 replicas");
     assert_ok(&conf.join("engines.yaml"), "1 model, 2 replicas");
     assert_ok(&conf.join("data-parallel.yaml"), "1 model, 4 replicas");
+    assert_ok(&conf.join("kubernetes.yaml"), "1 model, replicas discovered");
 }
 
 #[test]
@@ -248,6 +249,62 @@ fn models_must_be_told_apart() {
          - {url: 'http://c', data_parallel_size: 1024}\n  - {url: 'http://d', data_parallel_size: 1024}\n  - {url: 'http://e'}\n",
         &["line 3, column 6: models[0].replicas: expected at most 4096 replicas, ranks counted, found 4097"],
     );
+}
+
+/// Where replicas are to be looked for; nobody looks.
+#[test]
+fn wrong_places_to_look_are_named() {
+    let table = include_str!("check/discovery.txt");
+    for (index, (replicas, faults)) in cases(table).enumerate() {
+        assert_faults(&format!("discovery-{index}"), format!("models:\n- replicas: {replicas}\n"), &faults);
+    }
+    for (index, replicas) in ["{dns: 'no-such.host:1'}", "{file: no-such.yaml, every: 1 h}"].iter().enumerate() {
+        let path = written(&format!("discovered-{index}.yaml"), format!("models: [{{replicas: {replicas}}}]\n"));
+        assert_ok(&path, "1 model, replicas discovered");
+    }
+    let mixed = "models: [{name: a, replicas: [{url: 'http://h'}]}, {name: b, replicas: {file: f}}]";
+    let path = written("mixed.yaml", mixed);
+    assert_ok(&path, "2 models, 1 replica and those discovered");
+}
+
+/// One wrong setting of a model.
+#[test]
+fn wrong_settings_of_admission_are_named() {
+    let cases = [
+        ("admission: on", "admission: expected one of `auto`, `observe`, `off`, found \"on\""),
+        ("admission: [auto]", "admission: expected a mapping, found a list"),
+        ("admission: {mode: 1}", "admission.mode: expected one of `auto`, `observe`, `off`, found 1"),
+        (
+            "admission: {max_wait: 31 min}",
+            "admission.max_wait: expected a duration from 0 s to 30 min, such as 4 min, found \"31 min\"",
+        ),
+        ("admission: {overdue: drop}", "admission.overdue: expected `refuse` or `admit`, found \"drop\""),
+        (
+            "admission: {parked_max: 1000001}",
+            "admission.parked_max: expected a whole number from 0 to 1000000, such as 1024, found 1000001",
+        ),
+        ("admission: {rotate: 0}", "admission.rotate: expected off or a whole number from 1 to 1000, found 0"),
+        (
+            "admission: {rotate: auto}",
+            "admission.rotate: expected off or a whole number from 1 to 1000, found \"auto\"",
+        ),
+        (
+            "admission: {linger: 601 s}",
+            "admission.linger: expected auto or a duration from 0 s to 10 min, found \"601 s\"",
+        ),
+        ("admission: {lingers: 1 s}", "lingers"),
+        (
+            "kv_cache_tokens: auto",
+            "kv_cache_tokens: expected a whole number from 1 to 1000000000, such as 200000, found \"auto\"",
+        ),
+    ];
+    for (index, (setting, fault)) in cases.into_iter().enumerate() {
+        let yaml = format!("models:\n- replicas: [{{url: 'http://h:1'}}]\n  {setting}\n");
+        let output = check(&written(&format!("admission-{index}.yaml"), yaml));
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{setting}: {said}");
+        assert!(said.contains(": line 3, column ") && said.contains(fault), "{setting}: {said}");
+    }
 }
 
 /// Whatever is wrong with a secret, its fault repeats nothing that stands there.

@@ -1,7 +1,8 @@
 //! What a file that checks means, what a reload may change, and that no text at all breaks the reader.
 
 use homing::config::{
-    AccessLog, Agents, Bounds, ClientCredentials, Config, EngineUrl, Faults, Quantity, SpillThreshold, settings,
+    AccessLog, Agents, Bounds, ClientCredentials, Config, EngineUrl, Faults, Quantity, Replicas, Source,
+    SpillThreshold, settings,
 };
 use homing::request::source::KeySource;
 use homing::routing::{Admission, AdmissionMode, Overdue};
@@ -90,12 +91,44 @@ models:
     assert!(!model.affinity);
     assert_eq!(model.spill_threshold, SpillThreshold::Set(3));
     assert_eq!(model.max_num_seqs, Some(16));
-    assert_eq!(model.replicas[0].url.name(), "engine_1:80");
-    assert_eq!(model.replicas[1].url.name(), "[::1]:81");
-    assert_eq!([false, true], [0, 1].map(|n| model.replicas[n].url.tls()));
-    assert_eq!([false, true], [0, 1].map(|n| model.replicas[n].transport.http2));
-    assert_eq!(model.replicas[1].url.host(), "::1");
+    let replicas = model.replicas.listed();
+    assert_eq!(replicas[0].url.name(), "engine_1:80");
+    assert_eq!(replicas[1].url.name(), "[::1]:81");
+    assert_eq!([false, true], [0, 1].map(|n| replicas[n].url.tls()));
+    assert_eq!([false, true], [0, 1].map(|n| replicas[n].transport.http2));
+    assert_eq!(replicas[1].url.host(), "::1");
     assert_eq!(config.replicas(), 5);
+}
+
+#[test]
+fn replicas_may_be_looked_for() {
+    let discovery = |replicas: &str| {
+        let config = sound(&format!("listen: [{{address: '0.0.0.0:8080'}}]\nmodels: [{{replicas: {replicas}}}]"));
+        assert!(config.discovers());
+        match &config.models[0].replicas {
+            Replicas::Discovered(discovery) => discovery.clone(),
+            Replicas::Listed(_) => panic!("{replicas}"),
+        }
+    };
+    let by_name = discovery("{dns: 'VLLM.svc:8000', every: 10 s, data_parallel_size: 4}");
+    assert_eq!(by_name.every, Duration::from_secs(10));
+    let Source::Dns(named) = &by_name.source else { panic!("{by_name:?}") };
+    assert_eq!((named.url.name(), named.data_parallel_size), ("vllm.svc:8000".into(), 4));
+    let at = |address: &str| by_name.engine_at(named, address.parse().expect("an address"));
+    let found = at("fd00::1").expect("an engine");
+    assert_eq!((found.url.name(), found.data_parallel_size), ("[fd00::1]:8000".into(), 4));
+
+    let in_file = discovery("{file: replicas.yaml}");
+    assert_eq!(in_file.source, Source::File("replicas.yaml".into()));
+    assert_eq!(in_file.every, settings::DISCOVERY_EVERY.default);
+    // Neither may lead back here.
+    let own = discovery("{dns: 'balancer.svc:8080'}");
+    let Source::Dns(named) = &own.source else { panic!("{own:?}") };
+    assert!(own.engine_at(named, "127.0.0.1".parse().expect("an address")).is_err());
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("own.yaml");
+    fs::write(&file, "- url: http://127.0.0.1:8080").expect("the folder for tests can be written");
+    let faults = own.read(&file).expect_err("an address of this balancer").to_string();
+    assert!(faults.contains("[0].url: expected an engine, not an address of this balancer"), "{faults}");
 }
 
 #[test]
@@ -161,7 +194,7 @@ fn a_secret_comes_from_beside_the_file_and_hides() {
     let file = folder.join("homing.yaml");
     fs::write(&file, "models: [{replicas: [{url: 'http://h', api_key: {file: key}}]}]").expect("the same");
     let config = Config::load(&file).expect("the file is sound");
-    let key = config.models[0].replicas[0].api_key.as_ref();
+    let key = config.models[0].replicas.listed()[0].api_key.as_ref();
     assert_eq!(key.map(|key| key.expose()), Some("sk-hidden"));
     assert!(!format!("{config:?}").contains("sk-hidden"));
 }
@@ -220,6 +253,7 @@ fn the_document_states_defaults_and_ranges() {
     assert_documented("models[].idle_forget", settings::IDLE_FORGET);
     assert_documented("models[].conversations_max", settings::CONVERSATIONS);
     assert_documented("models[].replicas[].data_parallel_size", settings::DATA_PARALLEL_SIZE);
+    assert_documented("models[].replicas.every", settings::DISCOVERY_EVERY);
     assert_documented("models[].admission.max_wait", settings::MAX_WAIT);
     assert_documented("models[].admission.parked_max", settings::PARKED);
     assert_eq!(row("models[].admission.rotate").1, format!("off, or {}", settings::ROTATE));

@@ -9,7 +9,7 @@ use homing_bench::engine::{Profile, Snapshot};
 use homing_bench::experiment::{Answer, Arm, ArmKind, Asked, Finished, Plan, Span, ToldCapacity, Trace, TurnRecord};
 use homing_bench::fleet::{Fault, Fleet, FleetConfig};
 use homing_bench::live::{Dialect, Driver, LiveCells, Pace, Target, Via, Way};
-use homing_bench::load::{Load, Sessions};
+use homing_bench::load::{Distribution, Load, Sessions};
 use parking_lot::Mutex;
 
 /// As fast as a debug build keeps up with on any machine; nothing here depends on it.
@@ -112,6 +112,19 @@ async fn the_longest_prefix_is_warm() {
     assert!(later.len() > 3);
     // At most the new message and a block of the answer are not in the cache.
     assert!(later.iter().all(|(_, usage)| usage.prompt_tokens - usage.cached_tokens < 64 + 2 * 16), "{later:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_is_cut_off_has_gone_somewhere_and_may_have_begun() {
+    let mut plan = plan();
+    // Answers that outlast the run.
+    (plan.load.output_tokens, plan.load.max_tokens) = (Distribution::Constant(4096.0), 4096);
+    (plan.load.context_max, plan.span.measured_s) = (8192, 10.0);
+    let cells = LiveCells { homing: PathBuf::from("no-such-balancer"), speed: SPEED };
+    let trace = cells.trace(&plan, ArmKind::RoundRobin, SESSIONS, 1).await.expect("turns that are sent");
+    assert!(trace.turns.iter().all(|turn| turn.ended.is_none()));
+    assert!(trace.turns.iter().any(|turn| turn.first_byte_s.is_some()));
+    assert_eq!(trace.turns.iter().map(|turn| turn.replica).collect::<HashSet<_>>().len(), REPLICAS);
 }
 
 /// Sends the turns of a session to one replica after the other, and notes what it is told.

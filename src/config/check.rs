@@ -1,9 +1,10 @@
 //! Which settings there are, and what must hold between them.
 
+use super::discovery::discovery;
 use super::place::{Place, Section};
 use super::{
-    AccessLog, Admin, Agents, Bounds, ClientCredentials, Config, Engine, EngineUrl, Http2, Limits, Listen, Model,
-    Quantity, Scrape, Secret, Server, SessionRules, SpillThreshold, Transport, settings, tls,
+    AccessLog, Admin, Agents, ClientCredentials, Config, Engine, EngineUrl, Http2, Limits, Listen, Model, Replicas,
+    Scrape, Secret, Server, SessionRules, SpillThreshold, Transport, settings, tls,
 };
 use crate::request::source::KeySource;
 use crate::routing::{Admission, AdmissionMode, Overdue};
@@ -161,7 +162,8 @@ fn models(place: &Place, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Mode
             },
             replicas: {
                 let transport = transport(s, &Transport::default(), true, folder);
-                engines(&s.place("replicas"), &transport, bound, folder).unwrap_or_default()
+                let found = replicas(&s.place("replicas"), &transport, bound, folder);
+                found.unwrap_or(Replicas::Listed(Vec::new()))
             },
         }))
     })
@@ -179,11 +181,8 @@ fn model_name(s: &mut Section, alone: bool, names: &mut Vec<String>) -> Option<S
 }
 
 fn spill_threshold(place: &Place) -> Option<SpillThreshold> {
-    let bounds = settings::SPILL_THRESHOLD;
-    place.value(format!("auto or a whole number from {bounds}"), |text| match text {
-        "auto" => Some(SpillThreshold::Auto),
-        number => bounds.read(number).map(SpillThreshold::Set),
-    })
+    let set = place.within_or("auto", &settings::SPILL_THRESHOLD)?;
+    Some(set.map_or(SpillThreshold::Auto, SpillThreshold::Set))
 }
 
 /// The mode alone, or with how the wait goes.
@@ -196,18 +195,18 @@ fn admission(place: &Place) -> Option<Admission> {
         max_wait: s.within("max_wait", &settings::MAX_WAIT),
         overdue: s.get("overdue", Overdue::Refuse, Place::choice),
         parked_max: s.within("parked_max", &settings::PARKED),
-        rotate: s.get("rotate", None, |place| set_unless("off", place, &settings::ROTATE)),
-        linger: s.get("linger", None, |place| set_unless("auto", place, &settings::LINGER)),
+        rotate: s.get("rotate", None, |place| place.within_or("off", &settings::ROTATE)),
+        linger: s.get("linger", None, |place| place.within_or("auto", &settings::LINGER)),
         ..Admission::default()
     }))
 }
 
-/// A quantity, or none where the word stands in its place.
-fn set_unless<T: Quantity>(word: &str, place: &Place, bounds: &Bounds<T>) -> Option<Option<T>> {
-    place.value(format!("{word} or {} from {bounds}", T::WHAT), |text| match text {
-        text if text == word => Some(None),
-        text => bounds.read(text).map(Some),
-    })
+/// A list, or where to find them.
+fn replicas(place: &Place, transport: &Transport, bound: &[SocketAddr], folder: &Path) -> Option<Replicas> {
+    if place.is_mapping() {
+        return place.section(|s| discovery(s, transport, bound, folder)).map(Replicas::Discovered);
+    }
+    engines(place, transport, bound, folder).map(Replicas::Listed)
 }
 
 /// How engines are spoken to, or one of them; `secure` where that may be over TLS.
@@ -220,7 +219,7 @@ fn transport(s: &mut Section, default: &Transport, secure: bool, folder: &Path) 
     Transport { trust: s.get("tls", default.trust.clone(), trust), http2: s.get("http2", default.http2, Place::switch) }
 }
 
-fn engines(place: &Place, default: &Transport, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Engine>> {
+pub(super) fn engines(place: &Place, default: &Transport, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Engine>> {
     let mut names = Vec::new();
     let engines = place.list(1..=settings::ENGINES_MAX, |item| {
         item.section(|s| {
@@ -248,7 +247,7 @@ fn engine_url(place: &Place, names: &mut Vec<String>, bound: &[SocketAddr]) -> O
         Err(what) if text.contains('@') => return place.clone().hidden().expected(what),
         Err(what) => return place.expected(what),
     };
-    if bound.iter().any(|address| leads_to(&url, *address)) {
+    if leads_to_any(&url, bound) {
         return place.expected("an engine, not an address of this balancer");
     }
     once(place, names, url.name())?;
@@ -256,6 +255,10 @@ fn engine_url(place: &Place, names: &mut Vec<String>, bound: &[SocketAddr]) -> O
 }
 
 /// Whether the URL names an address that is bound here, as far as can be told without asking the network.
+pub(super) fn leads_to_any(url: &EngineUrl, bound: &[SocketAddr]) -> bool {
+    bound.iter().any(|address| leads_to(url, *address))
+}
+
 fn leads_to(url: &EngineUrl, address: SocketAddr) -> bool {
     let same_host = match (url.host(), url.host().parse::<IpAddr>()) {
         ("localhost", _) => address.ip().is_loopback() || address.ip().is_unspecified(),
@@ -266,19 +269,23 @@ fn leads_to(url: &EngineUrl, address: SocketAddr) -> bool {
 }
 
 /// A secret stands in a file or a variable of its own, so that this file can be shown to anyone.
-fn secret(place: &Place, folder: &Path) -> Option<Secret> {
-    const FORM: &str = "either file: PATH or env: NAME";
+pub(super) fn secret(place: &Place, folder: &Path) -> Option<Secret> {
     const NAME: &str = "the name of an environment variable";
+    let refused = |place: &Place, (what, found): (String, String)| place.expected_but(what, found);
     place.clone().hidden().section(|s| {
-        let (file, variable) = (s.place("file"), s.place("env"));
-        let read = match (file.is_given(), variable.is_given()) {
-            (true, false) => Secret::from_file(&folder.join(file.text(settings::PATH_MAX)?)),
-            (false, true) => Secret::from_environment(variable.value(NAME, variable_name)?),
-            (true, true) => return variable.expected(FORM),
-            (false, false) => return file.expected(FORM),
-        };
-        let place = if file.is_given() { file } else { variable };
-        read.map_or_else(|(what, found)| place.expected_but(what, found), Some)
+        s.one_of(
+            "either file: PATH or env: NAME",
+            &[
+                ("file", &|place| {
+                    let path = place.text(settings::PATH_MAX)?;
+                    Secret::from_file(&folder.join(path)).map_or_else(|why| refused(place, why), Some)
+                }),
+                ("env", &|place| {
+                    let variable = place.value(NAME, variable_name)?;
+                    Secret::from_environment(variable).map_or_else(|why| refused(place, why), Some)
+                }),
+            ],
+        )
     })
 }
 

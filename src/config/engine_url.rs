@@ -2,7 +2,7 @@
 
 use http::Uri;
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// Where an engine listens: `http://HOST:PORT` or `https://HOST:PORT`, port 80 or 443 if none is given.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -46,6 +46,11 @@ impl EngineUrl {
     /// Whether it is an https URL.
     pub fn tls(&self) -> bool {
         self.tls
+    }
+
+    /// The same at an address of its host.
+    pub fn at(&self, address: IpAddr) -> EngineUrl {
+        EngineUrl { host: address.to_string(), ..*self }
     }
 
     /// A name or an IP address, without brackets.

@@ -1,27 +1,34 @@
 //! The configuration: one YAML file, checked as a whole before any of it is used.
 //!
 //! `yaml` makes a tree of the text, `place` reads single settings from it and notes faults, `check` knows which
-//! settings there are, and [`settings`] which values they may have. `docs/configuring.md` describes each for the operator.
+//! settings there are, and [`settings`] which values they may have. `schema` is made by running `check` over no file at
+//! all, while `outline` notes what it asks for. `docs/configuring.md` describes each for the operator.
 
 mod bounds;
 mod check;
+mod discovery;
 mod engine_url;
 mod fault;
+mod outline;
 mod place;
+mod schema;
 mod secret;
 pub mod settings;
 mod tls;
 mod yaml;
 
 pub use bounds::{Bounds, Bytes, Quantity};
+pub use discovery::{Discovery, Source};
 pub use engine_url::EngineUrl;
 pub use fault::{Fault, Faults, Position};
+pub use schema::schema;
 pub use secret::{SECRET_MAX, Secret};
 pub use tls::{Authorities, Identity, Trust};
 
 use crate::request::source::KeySource;
 use crate::routing::Admission;
 use http::HeaderName;
+use place::Place;
 use serde::Deserialize;
 use std::cell::RefCell;
 use std::fs::File;
@@ -161,8 +168,26 @@ pub struct Model {
     pub conversations_max: usize,
     /// Whether new conversations wait for room in the caches, and how.
     pub admission: Admission,
+    pub replicas: Replicas,
+}
+
+/// Which replicas a model has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Replicas {
     /// At least one, no engine twice.
-    pub replicas: Vec<Engine>,
+    Listed(Vec<Engine>),
+    /// Those that are found, at each moment.
+    Discovered(Discovery),
+}
+
+impl Replicas {
+    /// Those that stand in the file.
+    pub fn listed(&self) -> &[Engine] {
+        match self {
+            Replicas::Listed(engines) => engines,
+            Replicas::Discovered(_) => &[],
+        }
+    }
 }
 
 /// At how many requests in flight on the home a turn goes elsewhere.
@@ -198,18 +223,7 @@ impl Config {
     /// # Errors
     /// Every fault in the file.
     pub fn load(path: &Path) -> Result<Config, Faults> {
-        let mut bytes = Vec::new();
-        File::open(path)
-            .and_then(|file| file.take(FILE_MAX as u64 + 1).read_to_end(&mut bytes))
-            .map_err(|error| Faults::one(path, None, format!("cannot be read: {error}")))?;
-        match str::from_utf8(&bytes) {
-            Ok(text) => Config::parse(path, text),
-            Err(error) => {
-                let valid = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
-                let at = Position::after(&valid);
-                Err(Faults::one(path, Some(at), "expected UTF-8 text"))
-            }
-        }
+        Config::parse(path, &read_text(path)?)
     }
 
     /// Checks a file's text. Faults name `path`, and relative paths in the text start from its folder.
@@ -217,18 +231,7 @@ impl Config {
     /// # Errors
     /// Every fault in the text.
     pub fn parse(path: &Path, text: &str) -> Result<Config, Faults> {
-        if text.len() > FILE_MAX {
-            let most = Bytes(FILE_MAX as u64).show();
-            let message = format!("expected a file of at most {most}");
-            return Err(Faults::one(path, Some(Position::START), message));
-        }
-        let (tree, broken) = yaml::read(text);
-        let faults = RefCell::new(Vec::new());
-        let folder = path.parent().unwrap_or(Path::new(""));
-        let root = place::Place::root(&tree, broken.is_some(), &faults);
-        let config = check::config(&root, folder);
-        let faults: Vec<Fault> = faults.into_inner().into_iter().chain(broken).collect();
-        if faults.is_empty() { Ok(config) } else { Err(Faults::new(path, faults)) }
+        checked(path, text, check::config)
     }
 
     /// The settings in which `new` differs and which this process cannot change while it runs: sockets are bound and
@@ -250,9 +253,40 @@ impl Config {
         settings
     }
 
-    /// Replicas of all models; each rank of an engine is one.
+    /// Replicas that are listed, over all models; each rank of an engine is one.
     pub fn replicas(&self) -> usize {
-        let engines = self.models.iter().flat_map(|model| &model.replicas);
-        engines.map(|engine| engine.data_parallel_size as usize).sum()
+        let listed = self.models.iter().flat_map(|model| model.replicas.listed());
+        listed.map(|engine| engine.data_parallel_size as usize).sum()
     }
+
+    /// Whether the replicas of any model are discovered.
+    pub fn discovers(&self) -> bool {
+        self.models.iter().any(|model| matches!(model.replicas, Replicas::Discovered(_)))
+    }
+}
+
+fn read_text(path: &Path) -> Result<String, Faults> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(FILE_MAX as u64 + 1).read_to_end(&mut bytes))
+        .map_err(|error| Faults::one(path, None, format!("cannot be read: {error}")))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = String::from_utf8_lossy(&error.as_bytes()[..error.utf8_error().valid_up_to()]).into_owned();
+        Faults::one(path, Some(Position::after(&valid)), "expected UTF-8 text")
+    })
+}
+
+/// What `read` makes of a text, which it gets as a tree, with the folder that relative paths start from.
+fn checked<T>(path: &Path, text: &str, read: impl FnOnce(&Place, &Path) -> T) -> Result<T, Faults> {
+    if text.len() > FILE_MAX {
+        let most = Bytes(FILE_MAX as u64).show();
+        let message = format!("expected a file of at most {most}");
+        return Err(Faults::one(path, Some(Position::START), message));
+    }
+    let (tree, broken) = yaml::read(text);
+    let faults = RefCell::new(Vec::new());
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let value = read(&Place::root(&tree, broken.is_some(), &faults), folder);
+    let faults: Vec<Fault> = faults.into_inner().into_iter().chain(broken).collect();
+    if faults.is_empty() { Ok(value) } else { Err(Faults::new(path, faults)) }
 }

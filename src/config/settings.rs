@@ -100,6 +100,10 @@ pub const ENGINES_MAX: usize = 1024;
 /// Replicas of one model: each rank of each engine is one.
 pub const REPLICAS_MAX: usize = 4096;
 
+/// What a cluster's DNS serves may itself be 5 s old.
+pub const DISCOVERY_EVERY: Bounds<Duration> =
+    Bounds { default: Duration::from_secs(5), min: Duration::from_millis(100), max: Duration::from_hours(1) };
+
 pub const DATA_PARALLEL_SIZE: Bounds<u32> = Bounds { default: 1, min: 1, max: 1024 };
 
 /// How many sources there are.

@@ -1,6 +1,7 @@
 //! The replicas as they live: where they are, whether they answer, what their metrics say, what is in flight on them.
 
 mod clock;
+mod discoverer;
 mod engine;
 mod fetch;
 mod in_flight;
@@ -8,10 +9,12 @@ mod in_force;
 mod model;
 mod parking;
 mod scrape;
+mod sources;
 mod transport;
 pub mod vllm_metrics;
 
 pub use clock::now;
+pub use discoverer::{DiscoverService, Discoverer};
 pub use engine::Engine;
 pub use fetch::{Answer, Fetcher, bearer};
 pub use in_flight::InFlight;

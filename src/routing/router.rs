@@ -69,7 +69,7 @@ impl Router {
         let home = ask.key.and_then(|key| self.conversations.home(&key));
         if let (Pin::Rank(_) | Pin::Invalid, Some(key), Some(home)) = (ask.pin, ask.key, home) {
             // A turn that names its rank moves no home, but the conversation goes on.
-            self.conversations.put(key, home, now, self.settings.conversations_max);
+            self.live_at(key, home, now);
         }
         let at_home = home.is_some() && chosen.target.replica == home;
         let why_gone = match home {
@@ -94,7 +94,7 @@ impl Router {
             && let Some(home) = self.conversations.home(&key)
             && tried.last() == Some(&self.replicas[home.index()].engine)
         {
-            self.conversations.put(key, replica, now, self.settings.conversations_max);
+            self.live_at(key, replica, now);
             placed = true;
         }
         self.failed_over += 1;
@@ -129,6 +129,7 @@ impl Router {
     /// cache, where it has one and the engine answered.
     pub fn finish(&mut self, turn: &Turn, tokens: Option<Tokens>, now: Time) -> Option<CacheOutcome> {
         self.count_out(&turn.target);
+        let tokens = tokens.and_then(Tokens::plausible);
         let size = tokens.map(|tokens| tokens.prompt + tokens.completion);
         if turn.of_conversation {
             self.conversations.ended(&turn.key, size, now);
@@ -146,9 +147,19 @@ impl Router {
             outcome = Some(self.caches.learn(&expectation, turn.bytes, tokens, known, waiting, now));
         }
         let turns_max = self.settings.admission.rotate.filter(|_| waiting);
-        self.caches.finish(replica, turn.key, &mut expectation, tokens, turns_max, now);
+        if self.caches.finish(replica, turn.key, &mut expectation, tokens, turns_max, now) {
+            self.conversations.set_place(&turn.key, None);
+        }
         self.cut(replica);
         outcome
+    }
+
+    /// Notes a turn of a conversation that lives at `home`. One that lived elsewhere needs its place there no more.
+    pub(super) fn live_at(&mut self, key: Key, home: ReplicaId, now: Time) {
+        let before = self.conversations.put(key, home, now, self.settings.conversations_max);
+        if let Some(before) = before.filter(|before| *before != home) {
+            self.caches.give_up(before, key);
+        }
     }
 
     /// Counts a request in where it goes, under its decision.

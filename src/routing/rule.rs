@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use super::cache::CacheOutcome;
+use super::cache::{CacheOutcome, Standing};
 use super::load::{busy, fewest_in_flight, least_loaded};
 use super::replica::Engine;
 use super::router::Chosen;
-use super::{Ask, Decision, Key, ReplicaId, Router, State, Target, Time, Verdict};
+use super::{Ask, Decision, Key, ReplicaId, Router, State, Target, Time, Turn, Verdict};
 
 impl Router {
     /// Home while the conversation has its place or its cache there (with admission off: while it has a home); else where
@@ -15,24 +15,42 @@ impl Router {
         let home = self.usable_home(&key);
         self.note_pause(&key, now);
         self.observe(ask, &key, home, now);
-        let (home, replica, decision, why_gone) = match home {
-            Some(home) if !self.admits() || self.is_settled(home, &key) => match self.home_or_spill(home) {
-                replica if replica == home => (home, home, Decision::Sticky, CacheOutcome::Evicted),
-                replica => (home, replica, Decision::Spilled, CacheOutcome::Spilled),
-            },
-            _ if self.admits() => return self.admit_or_park(ask, key, now),
-            _ => {
-                let why_gone = match self.conversations.home(&key) {
-                    Some(_) => CacheOutcome::Moved,
-                    None => self.why_unknown(&key),
-                };
+        let turn = match self.home_to_go_to(&key) {
+            Some(home) => self.send_home(ask, key, home, now),
+            None if self.admits() => return self.admit_or_park(ask, key, now),
+            None => {
                 let home = self.least_loaded(&[], now)?;
-                (home, home, Decision::Placed, why_gone)
+                self.place(ask, key, home, now)
             }
         };
-        self.conversations.put(key, home, now, self.settings.conversations_max);
-        let chosen = Chosen { target: self.target(replica), decision };
-        Some(Verdict::Go(self.begin(ask, chosen, why_gone, now)))
+        Some(Verdict::Go(turn))
+    }
+
+    /// The home of a conversation that need not wait for a place there.
+    pub(super) fn home_to_go_to(&self, key: &Key) -> Option<ReplicaId> {
+        self.usable_home(key).filter(|home| !self.admits() || self.is_settled(*home, key))
+    }
+
+    /// Sends a turn home, or elsewhere if too much is in flight there.
+    pub(super) fn send_home(&mut self, ask: &Ask, key: Key, home: ReplicaId, now: Time) -> Turn {
+        self.live_at(key, home, now);
+        let (replica, decision, why_gone) = match self.home_or_spill(home) {
+            replica if replica == home => (home, Decision::Sticky, CacheOutcome::Evicted),
+            replica => (replica, Decision::Spilled, CacheOutcome::Spilled),
+        };
+        self.begin(ask, Chosen { target: self.target(replica), decision }, why_gone, now)
+    }
+
+    /// Gives a conversation a home, and sends its turn there.
+    pub(super) fn place(&mut self, ask: &Ask, key: Key, home: ReplicaId, now: Time) -> Turn {
+        let why_gone = match self.conversations.home(&key) {
+            Some(before) if self.caches.standing(before, &key) == Standing::Gone => CacheOutcome::Evicted,
+            Some(before) if before == home => CacheOutcome::Evicted,
+            Some(_) => CacheOutcome::Moved,
+            None => self.why_unknown(&key),
+        };
+        self.live_at(key, home, now);
+        self.begin(ask, Chosen { target: self.target(home), decision: Decision::Placed }, why_gone, now)
     }
 
     /// A request that nothing tells apart.

@@ -65,9 +65,10 @@ impl Router {
         }
     }
 
-    /// What stands now. Conversations due to be forgotten are forgotten first.
+    /// What stands now. Conversations due to be forgotten are forgotten first, and places end that are due to.
     pub fn snapshot(&mut self, now: Time) -> Snapshot {
         self.conversations.expire(now, self.settings.idle_forget);
+        self.caches.expire(self.linger(), now);
         let mut decisions = self.unranked;
         self.replicas.iter().for_each(|replica| decisions.add(&replica.decisions));
         let in_flight = self.engines.iter().map(|engine| super::load::in_flight(engine, &self.replicas));

@@ -94,3 +94,15 @@ pub struct Tokens {
     /// Generated.
     pub completion: u64,
 }
+
+/// No prompt or answer has so many tokens: what says so is wrong.
+pub(super) const TOKENS_MAX: u64 = 1 << 32;
+
+impl Tokens {
+    /// These, as far as they can be true; none if they cannot.
+    pub(super) fn plausible(self) -> Option<Tokens> {
+        let Tokens { prompt, cached, completion } = self;
+        let cached = cached.map(|cached| cached.min(prompt));
+        (prompt.max(completion) <= TOKENS_MAX).then_some(Tokens { prompt, cached, completion })
+    }
+}

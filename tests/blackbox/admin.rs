@@ -43,7 +43,19 @@ async fn routing_is_shown_whole() {
         for reading in readings {
             assert!(row.get(reading).is_some_and(is_number_or_null), "{reading} in {row}");
         }
+        assert_eq!((&row["held_tokens"], &row["capacity_tokens"]), (&json!(0), &json!(null)), "{row}");
     }
+    let admission = &whole["admission"];
+    assert_eq!(
+        [&admission["mode"], &admission["overdue"], &admission["max_wait_s"], &admission["parked_max"]],
+        [&json!("auto"), &json!("refuse"), &json!(240.0), &json!(1024)]
+    );
+    assert!(admission["rotate"].is_null() && admission["linger_source"] == "auto", "{admission}");
+    assert_eq!((&admission["parked"], &admission["longest_wait_s"]), (&json!(0), &json!(0.0)));
+    let waits = ["parked", "admitted", "forced", "left", "overdue", "full", "would_park"];
+    assert!(waits.iter().all(|count| routing.admission(count) == 0), "{admission}");
+    assert_eq!(whole["cache"]["turns"].as_object().map(|turns| turns.len()), Some(8), "{}", whole["cache"]);
+    assert!(whole["advice"].is_null());
     let row = routing.replica(&engines[0].name());
     assert_eq!(
         readings[..4].iter().map(|reading| row[reading].as_f64()).collect::<Vec<_>>(),

@@ -7,7 +7,7 @@ use crate::harness::vllm::{USAGE, Usage, error, turn};
 use crate::harness::*;
 
 /// Family, kind, and the labels that each of its series carries.
-const PROMISED: [(&str, &str, &[&str]); 21] = [
+const PROMISED: [(&str, &str, &[&str]); 32] = [
     ("homing_requests_total", "counter", &["model", "replica", "decision", "status"]),
     ("homing_time_to_first_byte_seconds", "histogram", &["model"]),
     ("homing_request_duration_seconds", "histogram", &["model"]),
@@ -29,12 +29,23 @@ const PROMISED: [(&str, &str, &[&str]); 21] = [
     ("homing_replica_prefix_cache_hit_ratio", "gauge", &["model", "replica"]),
     ("homing_replica_reading_age_seconds", "gauge", &["model", "replica"]),
     ("homing_ready", "gauge", &[]),
+    ("homing_parked", "gauge", &["model"]),
+    ("homing_parked_total", "counter", &["model"]),
+    ("homing_parked_outcomes_total", "counter", &["model", "outcome"]),
+    ("homing_would_park_total", "counter", &["model"]),
+    ("homing_linger_seconds", "gauge", &["model"]),
+    ("homing_replica_held_tokens", "gauge", &["model", "replica"]),
+    ("homing_replica_capacity_tokens", "gauge", &["model", "replica"]),
+    ("homing_turns_total", "counter", &["model", "cache"]),
+    ("homing_cache_expected_tokens_total", "counter", &["model"]),
+    ("homing_cache_found_tokens_total", "counter", &["model"]),
+    ("homing_cache_error_tokens_total", "counter", &["model"]),
 ];
 
 #[tokio::test]
 async fn all_that_is_promised_is_there() {
     let engines = engines::<2>().await;
-    let mut config = one_model(&engines, json!({}));
+    let mut config = one_model(&engines, json!({"kv_cache_tokens": 100_000}));
     config["server"] = json!({"limits": {"body": "1 KiB"}});
     let balancer = Balancer::start(config.clone()).await;
     balancer.scraped().await;

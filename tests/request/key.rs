@@ -4,7 +4,7 @@ use homing::request::key::{Caller, KeyHasher};
 use homing::request::session::{Found, Session};
 use homing::request::source::KeySource;
 use homing::routing::Key;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
 
 /// All that a key depends on.
@@ -108,5 +108,30 @@ proptest! {
     #[test]
     fn keys_are_equal_exactly_where_all_that_was_sent_is(one in any_sent(), other in any_sent()) {
         prop_assert_eq!(key(1, &one) == key(1, &other), one == other);
+    }
+}
+
+#[test]
+fn callers_are_told_apart_by_credential_and_else_by_address() {
+    let keys = KeyHasher::new([7; 16]);
+    let [here, there] = ["192.0.2.1", "2001:db8::1"].map(|address| address.parse().ok());
+    let headers = |pairs: &[(&'static str, &'static str)]| -> HeaderMap {
+        pairs.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+    };
+    let caller = |pairs: &[_], address| keys.caller(Caller::of(&headers(pairs)), address);
+    let (ann, bob) = ([("authorization", "Bearer ann")], [("authorization", "Bearer bob")]);
+    assert_eq!(caller(&ann, here), caller(&ann, there), "a credential goes with its holder");
+    assert_eq!(caller(&[], here), caller(&[], here));
+    let all = [
+        caller(&ann, here),
+        caller(&bob, here),
+        caller(&[("x-api-key", "Bearer ann")], here),
+        caller(&[], here),
+        caller(&[], there),
+        caller(&[], None),
+        KeyHasher::new([8; 16]).caller(Caller::of(&headers(&ann)), here),
+    ];
+    for (n, one) in all.iter().enumerate() {
+        assert!(!all[..n].contains(one), "{n}");
     }
 }

@@ -11,18 +11,16 @@ pub struct Answer {
     /// The balancer's own account, where one stands in between.
     pub replica: Option<String>,
     pub decision: Option<String>,
-    /// When the first byte of the body came.
-    pub first_byte: Instant,
     pub ended: Instant,
     pub text: String,
     pub usage: Usage,
 }
 
-/// Reads an answer to its end.
+/// Reads an answer to its end, and says when the first byte of its body comes.
 ///
 /// # Errors
 /// A message that says what was wrong with it.
-pub async fn read(response: reqwest::Response) -> Result<Answer, String> {
+pub async fn read(response: reqwest::Response, first_byte: impl FnOnce(Instant)) -> Result<Answer, String> {
     let status = response.status();
     if !status.is_success() {
         let body = response.text().await.unwrap_or_default();
@@ -30,17 +28,18 @@ pub async fn read(response: reqwest::Response) -> Result<Answer, String> {
     }
     let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let (replica, decision) = (header("x-homing-replica"), header("x-homing-decision"));
-    let (mut usage, mut lines, mut first_byte) = (UsageReader::new(), Lines::default(), None);
+    let (mut usage, mut lines, mut first_byte) = (UsageReader::new(), Lines::default(), Some(first_byte));
     let mut body = response.bytes_stream();
     while let Some(piece) = body.next().await {
         let piece = piece.map_err(|error| format!("the stream broke off: {error}"))?;
-        first_byte.get_or_insert_with(Instant::now);
+        if let Some(first_byte) = first_byte.take() {
+            first_byte(Instant::now());
+        }
         usage.feed(&piece);
         lines.feed(&piece);
     }
-    let first_byte = first_byte.ok_or("the stream was empty")?;
     let usage = usage.usage().ok_or("the stream said nothing of tokens")?;
-    Ok(Answer { replica, decision, first_byte, ended: Instant::now(), text: lines.text, usage })
+    Ok(Answer { replica, decision, ended: Instant::now(), text: lines.text, usage })
 }
 
 /// Takes the model's words out of the events of a stream, of either dialect.

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use homing::routing::Decision;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use super::answer::Answer;
 use super::conversation::Conversation;
-use super::errand::{Ended, Errand};
+use super::errand::{Ended, Errand, Seen};
 use super::pace::{Clock, Pace};
 use super::progress::Progress;
 use super::readings;
@@ -26,6 +27,9 @@ pub struct Driver {
     sessions: Sessions,
     conversations: HashMap<(u64, usize), Conversation>,
     in_flight: JoinSet<Ended>,
+    /// For errands to say what they see, and where that comes out.
+    see: UnboundedSender<(usize, Seen)>,
+    seen: UnboundedReceiver<(usize, Seen)>,
     /// Replicas that a balancer named, in the order in which it did.
     named: HashMap<String, usize>,
     trace: Trace,
@@ -35,6 +39,7 @@ pub struct Driver {
 impl Driver {
     /// Nothing has been sent yet.
     pub fn new(via: impl Into<Via>, pace: Pace, sessions: Sessions) -> Self {
+        let (see, seen) = unbounded_channel();
         Self {
             via: via.into(),
             pace,
@@ -43,6 +48,8 @@ impl Driver {
             sessions,
             conversations: HashMap::new(),
             in_flight: JoinSet::new(),
+            see,
+            seen,
             named: HashMap::new(),
             trace: Trace::default(),
             failed: 0,
@@ -63,9 +70,8 @@ impl Driver {
         self.go_on(self.trace.until_s, &mut progress).await?;
         progress.end();
         self.in_flight.abort_all();
-        for (turn, choice) in self.via.choices() {
-            let record = &mut self.trace.turns[turn];
-            (record.replica, record.decision) = (choice.replica, choice.decision);
+        while let Ok((turn, seen)) = self.seen.try_recv() {
+            self.record(turn, seen);
         }
         self.trace.busy = busy(&self.trace);
         Ok(self.trace)
@@ -82,6 +88,7 @@ impl Driver {
                 Some(ended) = self.in_flight.join_next() => {
                     self.answered(ended.map_err(|error| error.to_string())?)?;
                 }
+                Some((turn, seen)) = self.seen.recv() => self.record(turn, seen),
                 () = self.clock.sleep_until(wake_s) => {}
             }
             progress.show(self.clock.now_s(), self.in_flight.len(), self.trace.sessions_ended.len(), self.failed);
@@ -110,8 +117,17 @@ impl Driver {
             way: self.pace.way,
             clock: self.clock,
             client: self.client.clone(),
+            see: self.see.clone(),
         };
         self.in_flight.spawn(errand.run());
+    }
+
+    fn record(&mut self, turn: usize, seen: Seen) {
+        let record = &mut self.trace.turns[turn];
+        match seen {
+            Seen::Chosen(choice) => (record.replica, record.decision) = (choice.replica, choice.decision),
+            Seen::FirstByte(moment) => record.first_byte_s = Some(self.clock.at_s(moment) + self.pace.way.back_s),
+        }
     }
 
     fn answered(&mut self, ended: Ended) -> Result<(), String> {
@@ -137,7 +153,6 @@ impl Driver {
     }
 
     fn note(&mut self, turn: usize, answer: &Answer) {
-        let at_client_s = |moment| self.clock.at_s(moment) + self.pace.way.back_s;
         let usage = Usage {
             prompt_tokens: answer.usage.prompt as u32,
             cached_tokens: answer.usage.cached.unwrap_or(0) as u32,
@@ -146,14 +161,14 @@ impl Driver {
             preemptions: 0,
         };
         let record = &mut self.trace.turns[turn];
-        record.first_byte_s = Some(at_client_s(answer.first_byte));
-        record.ended = Some((at_client_s(answer.ended), usage));
+        record.ended = Some((self.clock.at_s(answer.ended) + self.pace.way.back_s, usage));
         if let Some(name) = &answer.replica {
             let known = self.named.len();
             record.replica = *self.named.entry(name.clone()).or_insert(known);
         }
-        record.decision =
-            Decision::ALL.into_iter().find(|decision| answer.decision.as_deref() == Some(decision.name()));
+        if let Some(name) = &answer.decision {
+            record.decision = Decision::ALL.into_iter().find(|decision| decision.name() == name);
+        }
     }
 }
 

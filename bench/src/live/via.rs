@@ -29,8 +29,7 @@ impl From<Target> for Via {
 impl Via {
     /// Each turn to the engine that `arm` chooses from these. The blocks of the prompts that it sees have `block_size` tokens.
     pub fn arm(arm: Box<dyn Arm>, engines: Vec<Target>, block_size: u32) -> Self {
-        let deciding = Mutex::new(Deciding { arm, choices: Vec::new() });
-        Self::Arm(Arc::new(Chooser { engines, block_size, deciding }))
+        Self::Arm(Arc::new(Chooser { engines, block_size, arm: Mutex::new(arm) }))
     }
 
     /// Finds a place for the turn of this index.
@@ -39,18 +38,11 @@ impl Via {
             Self::Address(target) => Placed { target, chosen: None },
             Self::Arm(chooser) => {
                 let prompt = conversation.prompt(chooser.block_size);
-                let replica = chooser.choose(turn, call, &prompt, clock);
-                let chosen = Chosen { chooser, clock, request: turn as RequestId, replica };
-                Placed { target: &chooser.engines[replica], chosen: Some(chosen) }
+                let request = turn as RequestId;
+                let choice = chooser.choose(request, call, &prompt, clock);
+                let chosen = Chosen { chooser, clock, request, choice };
+                Placed { target: &chooser.engines[choice.replica], chosen: Some(chosen) }
             }
-        }
-    }
-
-    /// What was chosen here so far, by the index of the turn.
-    pub fn choices(&self) -> Vec<(usize, Choice)> {
-        match self {
-            Self::Address(_) => Vec::new(),
-            Self::Arm(chooser) => chooser.deciding.lock().choices.clone(),
         }
     }
 }
@@ -59,34 +51,27 @@ impl Via {
 pub struct Chooser {
     pub engines: Vec<Target>,
     block_size: u32,
-    deciding: Mutex<Deciding>,
-}
-
-struct Deciding {
-    arm: Box<dyn Arm>,
-    choices: Vec<(usize, Choice)>,
+    arm: Mutex<Box<dyn Arm>>,
 }
 
 impl Chooser {
-    fn choose(&self, turn: usize, call: &Call, prompt: &Prompt, clock: &Clock) -> usize {
-        let mut deciding = self.deciding.lock();
-        let (now_s, request) = (clock.now_s(), turn as RequestId);
-        let asked = Asked { now_s, request, session_key: call.session_key, turn: call.id, prompt };
-        let Answer::Goes(choice) = deciding.arm.route(&asked) else {
-            panic!("an arm that lets turns wait runs through the balancer, not in the client")
-        };
-        deciding.choices.push((turn, choice));
-        choice.replica
+    fn choose(&self, request: RequestId, call: &Call, prompt: &Prompt, clock: &Clock) -> Choice {
+        let mut arm = self.arm.lock();
+        let asked = Asked { now_s: clock.now_s(), request, session_key: call.session_key, turn: call.id, prompt };
+        match arm.route(&asked) {
+            Answer::Goes(choice) => choice,
+            _ => panic!("an arm that lets turns wait runs through the balancer, not in the client"),
+        }
     }
 
     /// Seconds, by the load's clock, between two readings of the engines; none if the arm does without.
     pub fn reading_every_s(&self) -> Option<f64> {
-        self.deciding.lock().arm.reading_every_s()
+        self.arm.lock().reading_every_s()
     }
 
     /// Tells the arm what the engines say.
     pub fn read(&self, now_s: f64, said: &[Snapshot]) {
-        self.deciding.lock().arm.read(now_s, said);
+        self.arm.lock().read(now_s, said);
     }
 }
 
@@ -96,19 +81,25 @@ pub struct Placed<'a> {
     chosen: Option<Chosen<'a>>,
 }
 
-#[derive(Clone, Copy)]
 struct Chosen<'a> {
     chooser: &'a Chooser,
     clock: &'a Clock,
     request: RequestId,
-    replica: usize,
+    choice: Choice,
+}
+
+impl Placed<'_> {
+    /// What was chosen; none where that is not done here.
+    pub fn choice(&self) -> Option<Choice> {
+        self.chosen.as_ref().map(|chosen| chosen.choice)
+    }
 }
 
 impl Drop for Placed<'_> {
     fn drop(&mut self) {
-        if let Some(Chosen { chooser, clock, request, replica }) = self.chosen {
-            let finished = Finished { now_s: clock.now_s(), request, replica, usage: None };
-            chooser.deciding.lock().arm.finish(&finished);
+        if let Some(Chosen { chooser, clock, request, choice }) = &self.chosen {
+            let (now_s, replica) = (clock.now_s(), choice.replica);
+            chooser.arm.lock().finish(&Finished { now_s, request: *request, replica, usage: None });
         }
     }
 }

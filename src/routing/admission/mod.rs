@@ -11,11 +11,10 @@ pub(super) use queue::Place;
 pub use queue::Ticket;
 use queue::{PLACE_KEPT, Parked, Queue};
 
-use super::cache::{CacheOutcome, Standing};
-use super::router::Chosen;
+use super::cache::Standing;
 use super::settings::{AdmissionMode, Overdue};
 use super::turn::{Refusal, RefusedWhy};
-use super::{Ask, Decision, Key, ReplicaId, Router, Time, Turn, Verdict};
+use super::{Ask, Key, ReplicaId, Router, Time, Turn, Verdict};
 
 /// What a request in flight on a replica adds to the seconds that a newcomer has to expect there.
 const IN_FLIGHT_S: f64 = 3.0;
@@ -116,7 +115,8 @@ impl Router {
         if self.line.queue.is_empty()
             && let Some(replica) = self.with_room(ask, &key, now)
         {
-            return Some(Verdict::Go(self.place(ask, key, replica, now)));
+            let place = self.line.queue.number();
+            return Some(Verdict::Go(self.admit(ask, key, replica, place, now)));
         }
         if self.line.queue.len() >= self.settings.admission.parked_max {
             self.line.counts.full += 1;
@@ -146,55 +146,50 @@ impl Router {
 
     fn wake_one(&mut self, now: Time) -> Option<Woken> {
         let (ticket, parked) = self.line.queue.first()?;
-        let replica = match self.admits() {
-            true => self.with_room(&parked.ask, &parked.key, now),
-            // Admission was turned off while they waited.
-            false => self.cheapest(&parked.ask, &parked.key, |_, _| true),
+        // Another request of its conversation may have found a place meanwhile, or admission may have been turned off.
+        let home = self.home_to_go_to(&parked.key);
+        let goes_to = match home {
+            Some(_) => home,
+            None if self.admits() => self.with_room(&parked.ask, &parked.key, now),
+            None => self.least_loaded(&[], now),
         };
-        if let Some(replica) = replica {
-            return self.let_go(ticket, replica, now);
+        if let Some(replica) = goes_to {
+            return self.let_go(ticket, replica, home.is_some(), now);
         }
         let (ticket, parked) = self.line.queue.overdue(self.settings.admission.max_wait, now)?;
-        match self.settings.admission.overdue {
-            Overdue::Refuse => {
-                let Parked { since, .. } = self.line.queue.leave(ticket, now)?;
-                self.line.counts.overdue += 1;
-                let refusal = Refusal { why: RefusedWhy::Overdue, retry_after_s: 1 };
-                Some(Woken { ticket, verdict: Verdict::Refused(refusal), waited: now.since(since) })
-            }
-            Overdue::Admit => {
-                let replica = self.cheapest(&parked.ask, &parked.key, |_, _| true)?;
-                self.line.counts.forced += 1;
-                self.let_go(ticket, replica, now)
-            }
+        if self.settings.admission.overdue == Overdue::Admit
+            && let Some(replica) = self.cheapest(&parked.ask, &parked.key, |_, _| true)
+        {
+            self.line.counts.forced += 1;
+            return self.let_go(ticket, replica, false, now);
         }
+        let Parked { since, .. } = self.line.queue.leave(ticket, now)?;
+        self.line.counts.overdue += 1;
+        let refusal = Refusal { why: RefusedWhy::Overdue, retry_after_s: 1 };
+        Some(Woken { ticket, verdict: Verdict::Refused(refusal), waited: now.since(since) })
     }
 
-    fn let_go(&mut self, ticket: Ticket, replica: ReplicaId, now: Time) -> Option<Woken> {
+    fn let_go(&mut self, ticket: Ticket, replica: ReplicaId, is_home: bool, now: Time) -> Option<Woken> {
         let Parked { ask, key, since, place, .. } = self.line.queue.admit(ticket)?;
         self.line.counts.admitted += 1;
-        let turn = self.place(&ask, key, replica, now);
-        self.conversations.set_place(&key, place);
+        let turn = match is_home {
+            true => self.send_home(&ask, key, replica, now),
+            false => self.admit(&ask, key, replica, place, now),
+        };
         Some(Woken { ticket, verdict: Verdict::Go(turn), waited: now.since(since) })
     }
 
-    /// Gives a conversation its home.
-    fn place(&mut self, ask: &Ask, key: Key, replica: ReplicaId, now: Time) -> Turn {
+    /// Gives a conversation its home, and notes its place in the line: it comes before those who came later.
+    fn admit(&mut self, ask: &Ask, key: Key, replica: ReplicaId, place: Place, now: Time) -> Turn {
         self.line.note_admission(now);
-        let why_gone = match self.conversations.home(&key) {
-            Some(_) => CacheOutcome::Evicted,
-            None => self.why_unknown(&key),
-        };
-        self.conversations.put(key, replica, now, self.settings.conversations_max);
-        self.begin(ask, Chosen { target: self.target(replica), decision: Decision::Placed }, why_gone, now)
+        let turn = self.place(ask, key, replica, now);
+        self.conversations.set_place(&key, Some(place));
+        turn
     }
 
     /// The replica with room for a newcomer on which it has the least to expect; one that holds nothing takes anyone.
     fn with_room(&mut self, ask: &Ask, key: &Key, now: Time) -> Option<ReplicaId> {
-        let linger = self.linger();
-        for id in &self.candidates {
-            self.caches.expire(*id, linger, now);
-        }
+        self.caches.expire(self.linger(), now);
         self.cheapest(ask, key, |id, own| self.has_room(id, own))
     }
 
@@ -215,10 +210,12 @@ impl Router {
     /// and those queued before it are read, and for what else is there and will be back.
     fn cheapest(&self, ask: &Ask, key: &Key, fit: impl Fn(ReplicaId, u64) -> bool) -> Option<ReplicaId> {
         let own = self.caches.own_tokens(self.conversations.size(key), ask.bytes);
+        let cached_at = self.conversations.home(key).filter(|home| self.caches.standing(*home, key) != Standing::Gone);
         let cost_s = |id: ReplicaId| {
+            let unread = if cached_at == Some(id) { 0 } else { own };
             let in_flight = f64::from(self.replicas[id.index()].in_flight);
             let there = IN_FLIGHT_S * in_flight + LINGERING_S * self.caches.lingering(id) as f64;
-            (self.caches.reading_s(id, own) + there) * self.caches.slowness(id)
+            (self.caches.reading_s(id, unread) + there) * self.caches.slowness(id)
         };
         self.candidates
             .iter()

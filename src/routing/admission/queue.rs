@@ -59,8 +59,7 @@ impl Queue {
     /// Parks a request of a conversation: at the place that was kept for it, or at the one that it `had` when it was
     /// admitted, or at the end.
     pub fn park(&mut self, ask: Ask, key: Key, had: Option<Place>, now: Time) -> Ticket {
-        let number = self.next;
-        self.next += 1;
+        let number = self.number();
         let place = match self.kept.pop(&key) {
             Some((place, left)) if now.since(left) <= PLACE_KEPT => place,
             _ => had.unwrap_or(number),
@@ -75,6 +74,12 @@ impl Queue {
         line.insert(place, ticket);
         self.requests.insert(ticket, Parked { ask, key, since: now, place });
         ticket
+    }
+
+    /// The next place at the end of the line, for someone who need not wait there.
+    pub fn number(&mut self) -> Place {
+        self.next += 1;
+        self.next
     }
 
     /// Who is to be admitted next.

@@ -176,6 +176,11 @@ impl Engine {
         self.shared.seen.borrow().requests.len()
     }
 
+    /// How many probes came so far.
+    pub fn probes(&self) -> usize {
+        self.shared.seen.borrow().probes.len()
+    }
+
     /// The last turn that came.
     pub fn last(&self) -> Arc<Request> {
         self.shared.seen.borrow().requests.last().cloned().expect("the engine was sent a request")

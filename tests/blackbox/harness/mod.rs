@@ -7,6 +7,7 @@ pub mod balancer;
 pub mod client;
 pub mod config;
 pub mod engine;
+pub mod full;
 pub mod h2_client;
 mod h2_engine;
 pub mod output;

@@ -13,6 +13,16 @@ impl Routing {
         number(&self.0["totals"], name)
     }
 
+    /// What admission has counted.
+    pub fn admission(&self, name: &str) -> u64 {
+        number(&self.0["admission"]["totals"], name)
+    }
+
+    /// Requests that wait for room now.
+    pub fn parked(&self) -> u64 {
+        number(&self.0["admission"], "parked")
+    }
+
     /// All requests that were given a decision.
     pub fn decided(&self) -> u64 {
         DECISIONS.iter().map(|decision| self.total(decision)).sum()

@@ -21,6 +21,8 @@ pub const USAGE: Usage = Usage { prompt: 100, cached: Some(64), completion: 7 };
 pub struct Vitals {
     pub model: String,
     pub start_time_s: f64,
+    /// Tokens that each rank's KV cache holds; `None` is an engine that does not say.
+    pub kv_cache_tokens: Option<u64>,
     pub ranks: Vec<Rank>,
 }
 
@@ -47,7 +49,7 @@ impl Vitals {
             prompt_tokens: 1000.0,
             generation_tokens: 500.0,
         };
-        Vitals { model: "m".into(), start_time_s: 1_795_964_014.3, ranks: vec![rank; ranks] }
+        Vitals { model: "m".into(), start_time_s: 1_795_964_014.3, kv_cache_tokens: None, ranks: vec![rank; ranks] }
     }
 
     /// The text of /metrics.
@@ -72,6 +74,14 @@ impl Vitals {
         series("prefix_cache_hits_total", "counter", |r| Some(r.prefix_hits));
         series("prompt_tokens_total", "counter", |r| Some(r.prompt_tokens));
         series("generation_tokens_total", "counter", |r| Some(r.generation_tokens));
+        if let Some(tokens) = self.kv_cache_tokens {
+            text += "# HELP vllm:cache_config_info As vLLM says it.\n# TYPE vllm:cache_config_info gauge\n";
+            for rank in 0..self.ranks.len() {
+                text += &format!(
+                    "vllm:cache_config_info{{block_size=\"16\",engine=\"{rank}\",kv_cache_size_tokens=\"{tokens}\"}} 1.0\n"
+                );
+            }
+        }
         text
     }
 }

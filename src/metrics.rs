@@ -46,6 +46,8 @@ pub struct FleetGauges {
     pub prefix_hit_ratio: GaugeVec,
     pub reading_age: GaugeVec,
     pub evicted: IntCounterVec,
+    pub stored: IntGaugeVec,
+    pub stored_evicted: IntCounterVec,
     pub parked: IntGaugeVec,
     pub parked_total: IntCounterVec,
     pub park_outcomes: IntCounterVec,
@@ -157,6 +159,16 @@ impl FleetGauges {
                 "Conversations pushed out of a model's table by its limit.",
                 &["model"],
             ),
+            stored: make.int_gauges(
+                "homing_stored_responses",
+                "Responses kept by engines whose replica is known, and threads of them.",
+                &["model"],
+            ),
+            stored_evicted: make.counters(
+                "homing_stored_responses_evicted_total",
+                "Of those, the ones whose replica was forgotten because of the limit.",
+                &["model"],
+            ),
             parked: make.int_gauges("homing_parked", "Requests that wait for room.", &["model"]),
             parked_total: make.counters("homing_parked_total", "Requests that had to wait for room.", &["model"]),
             park_outcomes: make.counters(
@@ -218,6 +230,8 @@ impl FleetGauges {
             prefix_hit_ratio,
             reading_age,
             evicted,
+            stored,
+            stored_evicted,
             parked,
             parked_total,
             park_outcomes,
@@ -230,9 +244,9 @@ impl FleetGauges {
             found_tokens,
             error_tokens,
         } = self;
-        let counts = [in_flight, model_in_flight, conversations, up, parked, held_tokens, capacity_tokens];
+        let counts = [in_flight, model_in_flight, conversations, up, stored, parked, held_tokens, capacity_tokens];
         counts.iter().for_each(|gauge| gauge.reset());
-        let counters = [restarts, evicted, parked_total, park_outcomes, would_park, turns];
+        let counters = [restarts, evicted, stored_evicted, parked_total, park_outcomes, would_park, turns];
         counters.iter().for_each(|counter| counter.reset());
         [expected_tokens, found_tokens, error_tokens].iter().for_each(|counter| counter.reset());
         let gauges = [load, kv_cache_usage, running, waiting, prefix_hit_ratio, reading_age, linger];

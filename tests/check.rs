@@ -368,3 +368,32 @@ fn serve_says_in_one_line_what_is_wrong_with_its_file() {
     assert_eq!(error.lines().count(), 1, "{error}");
     assert_eq!(output.status.code(), Some(1));
 }
+
+#[test]
+fn aliases_need_a_name_beside_them_and_stand_once() {
+    let replicas = "replicas: [{url: 'http://h:1'}]";
+    assert_faults(
+        "aliases_without_a_name",
+        format!("models:\n  - aliases: [a]\n    rewrite: on\n    usage_injection: on\n    {replicas}\n"),
+        &[
+            "line 2, column 15: models[0].aliases: expected none, since any name goes to a model without one, found a list",
+            "line 3, column 14: models[0].rewrite: expected off, since the model has no name to put in place of the \
+             client's, found \"on\"",
+        ],
+    );
+    assert_faults(
+        "aliases_twice",
+        format!(
+            "models:\n  - {{name: x, aliases: ['a*', b], {replicas}}}\n  - {{name: y, aliases: [b, 'a*', ''], rewrite: 7, \
+             {replicas}}}\n"
+        ),
+        &[
+            "line 3, column 25: models[1].aliases[0]: expected one that is not listed before, found \"b\"",
+            "line 3, column 28: models[1].aliases[1]: expected one that is not listed before, found \"a*\"",
+            "line 3, column 34: models[1].aliases[2]: expected text of 1 to 256 characters, found \"\"",
+            "line 3, column 48: models[1].rewrite: expected on or off, found 7",
+        ],
+    );
+    let path = written("aliases_sound.yaml", format!("models: [{{aliases: [], rewrite: off, {replicas}}}]\n"));
+    assert_ok(&path, "1 model, 1 replica");
+}

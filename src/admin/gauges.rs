@@ -27,6 +27,8 @@ fn set_model(model: &Model) {
     let label = [model.label()];
     METRICS.fleet.model_in_flight.with_label_values(&label).set(snapshot.in_flight as i64);
     METRICS.fleet.evicted.with_label_values(&label).inc_by(snapshot.conversations_evicted);
+    METRICS.fleet.stored.with_label_values(&label).set(snapshot.stored as i64);
+    METRICS.fleet.stored_evicted.with_label_values(&label).inc_by(snapshot.stored_evicted);
     set_admission(model.label(), &snapshot);
     set_caches(model.label(), &snapshot);
     for replica in &snapshot.replicas {

@@ -3,8 +3,8 @@
 use super::discovery::discovery;
 use super::place::{Place, Section};
 use super::{
-    AccessLog, Admin, Agents, ClientCredentials, Config, Engine, EngineUrl, Http2, Limits, Listen, Model, Replicas,
-    Scrape, Secret, Server, SessionRules, SpillThreshold, Transport, settings, tls,
+    AccessLog, Admin, Agents, Alias, ClientCredentials, Config, Engine, EngineUrl, Http2, Limits, Listen, Model,
+    Replicas, Scrape, Secret, Server, SessionRules, SpillThreshold, Transport, settings, tls,
 };
 use crate::request::source::KeySource;
 use crate::routing::{Admission, AdmissionMode, Overdue};
@@ -146,10 +146,13 @@ fn scrape(place: &Place) -> Scrape {
 
 fn models(place: &Place, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Model>> {
     let alone = place.len() == 1;
-    let mut names = Vec::new();
+    let (mut names, mut aliases) = (Vec::new(), Vec::new());
     place.list(1..=settings::MODELS_MAX, |item| {
         Some(item.section(|s| Model {
             name: model_name(s, alone, &mut names),
+            aliases: model_aliases(s, &mut aliases),
+            rewrite: model_rewrite(s),
+            usage_injection: s.get("usage_injection", false, Place::switch),
             affinity: s.get("affinity", true, Place::switch),
             spill_threshold: s.get("spill_threshold", SpillThreshold::Auto, spill_threshold),
             max_num_seqs: s.get("max_num_seqs", None, |place| place.within(&settings::MAX_NUM_SEQS).map(Some)),
@@ -178,6 +181,25 @@ fn model_name(s: &mut Section, alone: bool, names: &mut Vec<String>) -> Option<S
         None if alone => None,
         None => s.place("name").expected("a name, since there are several models"),
     }
+}
+
+fn model_aliases(s: &mut Section, seen: &mut Vec<Alias>) -> Vec<Alias> {
+    let named = s.given("name").is_some();
+    s.get("aliases", Vec::new(), |place| {
+        if !named && place.len() > 0 {
+            return place.expected("none, since any name goes to a model without one");
+        }
+        let alias = |item: Place| once(&item, seen, Alias::new(item.text(settings::MODEL_NAME_MAX)?));
+        place.list(0..=settings::ALIASES_MAX, alias)
+    })
+}
+
+fn model_rewrite(s: &mut Section) -> bool {
+    let named = s.given("name").is_some();
+    s.get("rewrite", false, |place| match place.switch()? {
+        true if !named => place.expected("off, since the model has no name to put in place of the client's"),
+        rewrite => Some(rewrite),
+    })
 }
 
 fn spill_threshold(place: &Place) -> Option<SpillThreshold> {

@@ -4,6 +4,7 @@
 //! settings there are, and [`settings`] which values they may have. `schema` is made by running `check` over no file at
 //! all, while `outline` notes what it asks for. `docs/configuring.md` describes each for the operator.
 
+mod alias;
 mod bounds;
 mod check;
 mod discovery;
@@ -17,6 +18,7 @@ pub mod settings;
 mod tls;
 mod yaml;
 
+pub use alias::Alias;
 pub use bounds::{Bounds, Bytes, Quantity};
 pub use discovery::{Discovery, Source};
 pub use engine_url::EngineUrl;
@@ -157,6 +159,12 @@ pub struct Scrape {
 pub struct Model {
     /// `None`: requests for any model name go here.
     pub name: Option<String>,
+    /// Other names that clients call it. No two models share one.
+    pub aliases: Vec<Alias>,
+    /// Whether the engines see `name` where a client used an alias, and the client sees its alias in the answer.
+    pub rewrite: bool,
+    /// Whether engines are asked for the usage of streams whose clients do not ask.
+    pub usage_injection: bool,
     /// Whether conversations stay on their home.
     pub affinity: bool,
     pub spill_threshold: SpillThreshold,

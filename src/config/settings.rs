@@ -69,6 +69,9 @@ pub const MODELS_MAX: usize = 256;
 /// In characters.
 pub const MODEL_NAME_MAX: usize = 256;
 
+/// Other names of one model.
+pub const ALIASES_MAX: usize = 64;
+
 /// The default is what vLLM uses when nothing is set, and what is assumed when nothing is known.
 pub const MAX_NUM_SEQS: Bounds<u32> = Bounds { default: 256, min: 1, max: 65_536 };
 

@@ -9,7 +9,7 @@ use super::discoverer::Failing;
 use super::in_force::Said;
 use super::parking::Waits;
 use crate::config::{self, Discovery, Replicas};
-use crate::routing::{AdmissionMode, EngineSpec, Router, Settings, Target, auto_spill_threshold};
+use crate::routing::{AdmissionMode, EngineSpec, Key, Router, Settings, Target, auto_spill_threshold};
 
 /// What a nameless model is called in metrics, logs and JSON: every model name goes there.
 pub const ANY_MODEL: &str = "*";
@@ -114,6 +114,11 @@ impl Model {
         self.settings.load_full()
     }
 
+    /// Whether it is known where that is which is kept under this key.
+    pub fn knows(&self, key: &Key) -> bool {
+        self.router.lock().knows(key)
+    }
+
     /// The engine that a request was sent to.
     pub fn engine(&self, target: &Target) -> Arc<Engine> {
         self.engines.load()[target.engine].clone()
@@ -178,9 +183,18 @@ impl Fleet {
         &self.models
     }
 
-    /// The model that a client means by `name`.
+    /// The model that a client means by `name`: the one called so, else the first with an alias that is this very name, else
+    /// the first with a pattern for it.
     pub fn named(&self, name: &str) -> Option<&Arc<Model>> {
-        self.models.iter().find(|model| model.name.as_deref().is_none_or(|own| own == name))
+        let called = |model: &&Arc<Model>| model.name.as_deref().is_none_or(|own| own == name);
+        let with = |fits: &dyn Fn(&config::Alias) -> bool| {
+            self.models.iter().find(|model| model.settings.load().aliases.iter().any(fits))
+        };
+        self.models
+            .iter()
+            .find(called)
+            .or_else(|| with(&|alias| alias.name() == Some(name)))
+            .or_else(|| with(&|alias| alias.matches(name)))
     }
 
     /// The only model, where there is just one.

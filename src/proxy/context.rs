@@ -8,6 +8,7 @@ use super::Activity;
 use super::activity::Busy;
 use super::answer::UsageTap;
 use super::buffered::{Buffered, Reservation};
+use super::changes::Changes;
 use super::error::OwnError;
 use super::h1::Connection;
 use super::replay::Wrapped;
@@ -26,8 +27,16 @@ pub struct Context {
     pub dialect: Dialect,
     /// Its body's bytes under the limit over all requests.
     pub reservation: Reservation,
-    /// Bytes of its body.
+    /// Bytes of its body as the client sent it.
     pub body_bytes: u64,
+    /// Bytes of its body as it is sent on.
+    pub sent_bytes: u64,
+    /// Whether it asks to go on as a WebSocket.
+    pub switches: bool,
+    /// Whether its answer tells of a response that the engine may keep.
+    pub stores: bool,
+    /// What is changed of its answer.
+    pub changes: Changes,
     /// What it is for, once that is known.
     pub model: Option<Arc<Model>>,
     /// How long it waited for room, if it had to.
@@ -59,6 +68,10 @@ impl Context {
             dialect: Dialect::OpenAi,
             reservation: Reservation::new(buffered),
             body_bytes: 0,
+            sent_bytes: 0,
+            switches: false,
+            stores: false,
+            changes: Changes::default(),
             model: None,
             parked: None,
             in_flight: None,

@@ -3,13 +3,15 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::header;
+use http::{StatusCode, header};
+use pingora::http::ResponseHeader;
 use pingora::{Error, ErrorSource, ErrorType, Result};
 use pingora_proxy::{FailToProxy, Session};
 
 use super::access_log::Line;
 use super::error::OwnError;
 use super::{Context, Proxy};
+use crate::fleet::InFlight;
 use crate::metrics::METRICS;
 use crate::request::endpoint;
 use crate::request::usage::Usage;
@@ -45,7 +47,7 @@ pub async fn fail(session: &mut Session, error: &Error, context: &mut Context) -
         METRICS.limits_hit.with_label_values(&["client_write"]).inc();
     }
     let gone = is_clients(error);
-    let begun = session.downstream_session.response_written().is_some_and(|answer| !answer.status.is_informational());
+    let begun = session.downstream_session.response_written().is_some_and(has_begun);
     let error_code = match (gone, begun) {
         (true, _) => CLIENT_CLOSED,
         (false, true) => {
@@ -56,7 +58,7 @@ pub async fn fail(session: &mut Session, error: &Error, context: &mut Context) -
         }
         (false, false) => {
             log::warn!("{}: no answer ({})", context.summary(), error.etype().as_str());
-            let error = own_error(error);
+            let error = own_error(error, context);
             let status = error.status(context.dialect).as_u16();
             // If the client has gone meanwhile, that is all there is to know.
             let _ = answer_error(session, context, error).await;
@@ -76,14 +78,22 @@ fn is_clients(error: &Error) -> bool {
     *error.esource() == ErrorSource::Downstream && of_connection
 }
 
-fn own_error(error: &Error) -> OwnError {
+/// Whether this is the header of an answer, not of an interim one: nothing else can be answered then.
+fn has_begun(answer: &ResponseHeader) -> bool {
+    !answer.status.is_informational() || answer.status == StatusCode::SWITCHING_PROTOCOLS
+}
+
+fn own_error(error: &Error, context: &Context) -> OwnError {
     use ErrorType::*;
     match (error.esource(), error.etype()) {
         (
             ErrorSource::Upstream,
             ConnectTimedout | ConnectRefused | ConnectNoRoute | ConnectError | SocketError | TLSHandshakeFailure
             | TLSHandshakeTimedout | InvalidCert | HandshakeError,
-        ) => OwnError::NoReplica,
+        ) => match context.in_flight.as_ref().is_some_and(InFlight::is_lost) {
+            true => OwnError::ResponseGone,
+            false => OwnError::NoReplica,
+        },
         (ErrorSource::Upstream, _) => OwnError::ReplicaFailed,
         (ErrorSource::Downstream, _) => OwnError::BadRequest,
         _ => OwnError::Internal,
@@ -182,14 +192,8 @@ fn status_class(status: u16) -> &'static str {
 }
 
 /// An answer of the balancer's own that is no error.
-pub async fn answer_ok(
-    session: &mut Session,
-    status: http::StatusCode,
-    kind: &str,
-    body: Bytes,
-    head: bool,
-) -> Result<()> {
-    let mut answer = pingora::http::ResponseHeader::build(status, Some(4))?;
+pub async fn answer_ok(session: &mut Session, status: StatusCode, kind: &str, body: Bytes, head: bool) -> Result<()> {
+    let mut answer = ResponseHeader::build(status, Some(4))?;
     answer.insert_header(header::CONTENT_TYPE, kind)?;
     answer.insert_header(header::CONTENT_LENGTH, body.len().to_string())?;
     session.write_response_header(Box::new(answer), head).await?;

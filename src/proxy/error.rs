@@ -17,6 +17,12 @@ pub enum OwnError {
     MethodNotAllowed(&'static str),
     UnknownModel,
     ModelRequired,
+    /// Several models are served, and none of them is known to have made this response.
+    UnknownResponse,
+    /// The replica that kept a response is gone, or has restarted since.
+    ResponseGone,
+    /// The path speaks WebSocket alone.
+    UpgradeRequired,
     NotJson,
     UnreadableBody,
     BadRequest,
@@ -58,6 +64,9 @@ impl OwnError {
             OwnError::MethodNotAllowed(_) => "method_not_allowed",
             OwnError::UnknownModel => "model_not_found",
             OwnError::ModelRequired => "model_required",
+            OwnError::UnknownResponse => "response_not_found",
+            OwnError::ResponseGone => "response_gone",
+            OwnError::UpgradeRequired => "upgrade_required",
             OwnError::NotJson => "body_not_json",
             OwnError::UnreadableBody => "body_unreadable",
             OwnError::BadRequest => "bad_request",
@@ -85,6 +94,8 @@ impl OwnError {
     fn kind(&self) -> StatusCode {
         match self {
             OwnError::UnknownRoute | OwnError::ClosedRoute | OwnError::UnknownModel => StatusCode::NOT_FOUND,
+            OwnError::UnknownResponse | OwnError::ResponseGone => StatusCode::NOT_FOUND,
+            OwnError::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
             OwnError::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
             OwnError::ModelRequired | OwnError::NotJson | OwnError::UnreadableBody | OwnError::BadRequest => {
                 StatusCode::BAD_REQUEST
@@ -109,6 +120,14 @@ impl OwnError {
                 "No model of this name is served here. GET /v1/models lists those that are.".into()
             }
             OwnError::ModelRequired => "Name the model: several are served here.".into(),
+            OwnError::UnknownResponse => {
+                "Several models are served here, and none of them is known to have made this response.".into()
+            }
+            OwnError::ResponseGone => {
+                "The replica that kept this response is gone, and the response with it. Send the whole conversation."
+                    .into()
+            }
+            OwnError::UpgradeRequired => "This path speaks WebSocket: ask for an upgrade, over HTTP/1.1.".into(),
             OwnError::NotJson => "The body is not a JSON object, so the model that it is for cannot be told.".into(),
             OwnError::UnreadableBody => "The body ended early or was framed wrongly.".into(),
             OwnError::BadRequest => "The request's headers break the rules of HTTP.".into(),
@@ -192,6 +211,9 @@ impl OwnError {
         answer.insert_header("x-homing-error", self.code())?;
         if let Some(seconds) = self.retry_after_s() {
             answer.insert_header(header::RETRY_AFTER, seconds.to_string())?;
+        }
+        if *self == OwnError::UpgradeRequired {
+            answer.insert_header(header::UPGRADE, "websocket")?;
         }
         if let OwnError::MethodNotAllowed(allowed) = self {
             answer.insert_header(header::ALLOW, *allowed)?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::join_all;
 use http::{StatusCode, header};
 use pingora_proxy::Session;
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use super::ending::answer_ok;
 use super::{Context, Proxy};
 use crate::config::ClientCredentials;
-use crate::fleet::{Engine, Fleet};
+use crate::fleet::{Engine, Fleet, Model};
 use crate::metrics::METRICS;
 use crate::request::Local;
 
@@ -44,10 +45,9 @@ impl Proxy {
         }
     }
 
-    /// The union of what the replicas in use serve, each model once.
+    /// The union of what the replicas in use serve and the names that the operator added, each once.
     async fn models(&self, fleet: &Fleet, authorization: Option<&[u8]>) -> Value {
-        let engines = fleet.models().iter().flat_map(|model| model.engines_up());
-        let lists = futures::future::join_all(engines.map(|engine| self.models_of(engine, authorization))).await;
+        let lists = join_all(fleet.models().iter().map(|model| self.models_called(model, authorization))).await;
         let by_id: BTreeMap<String, Value> = lists
             .into_iter()
             .rev()
@@ -55,6 +55,23 @@ impl Proxy {
             .filter_map(|model| Some((model.get("id")?.as_str()?.to_owned(), model)))
             .collect();
         json!({"object": "list", "data": by_id.into_values().collect::<Vec<_>>()})
+    }
+
+    /// What the engines of one model serve, and then the same under its other names. Patterns are no names and not listed.
+    async fn models_called(&self, model: &Model, authorization: Option<&[u8]>) -> Vec<Value> {
+        let engines = model.engines_up();
+        let lists = join_all(engines.into_iter().map(|engine| self.models_of(engine, authorization))).await;
+        let mut served: Vec<Value> = lists.into_iter().flatten().collect();
+        let own = served.iter().find(|served| model.name.as_deref().is_some_and(|name| served["id"] == name)).cloned();
+        let settings = model.settings();
+        let called = |name: &str| {
+            own.clone().map(|mut own| {
+                own["id"] = name.into();
+                own
+            })
+        };
+        served.extend(settings.aliases.iter().filter_map(|alias| called(alias.name()?)));
+        served
     }
 
     /// What one engine serves; nothing if it does not say so in time.

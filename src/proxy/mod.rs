@@ -1,15 +1,18 @@
 //! The one `ProxyHttp`: reads a request, has it routed, sends it, watches the answer pass.
 //!
 //! The path of a request through the files: [`connection`](Edge) takes the connection, [`listeners`] opens it, [`h1`] or
-//! [`h2`] serves it, [`intake`] reads the body and finds
-//! model and session, [`parking`] waits for room where there is none, [`upstream`] sends it and tries again elsewhere, [`answer`] lets the response pass and reads its
-//! usage, [`ending`] counts and logs. Errors of the balancer's own are in [`error`], answers of its own in [`local`].
+//! [`h2`] serves it, [`intake`] reads the body, [`asked`] finds model and session, [`parking`] waits for room where there is
+//! none, [`upstream`] sends it and tries again elsewhere, [`answer`] lets the response pass and reads its usage, [`changes`] is
+//! what the operator changes of it, [`ending`] counts and logs. Errors of the balancer's own are in [`error`], answers of its
+//! own in [`local`].
 
 mod access_log;
 mod activity;
 mod answer;
+mod asked;
 mod body;
 mod buffered;
+mod changes;
 mod connection;
 mod context;
 mod ending;
@@ -139,10 +142,10 @@ impl ProxyHttp for Proxy {
         &self,
         _session: &mut Session,
         body: &mut Option<Bytes>,
-        _end: bool,
+        end: bool,
         context: &mut Context,
     ) -> Result<Option<Duration>> {
-        answer::body(body.as_deref(), context);
+        answer::body(body, end, context, &self.keys);
         Ok(None)
     }
 

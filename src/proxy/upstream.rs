@@ -6,7 +6,7 @@ use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, OrErr, Result, RetryType};
 
 use super::Context;
-use super::intake::RANK_HEADER;
+use super::asked::RANK_HEADER;
 use crate::config::ClientCredentials;
 use crate::fleet::bearer;
 use crate::metrics::METRICS;
@@ -49,10 +49,16 @@ pub fn write_header(request: &mut RequestHeader, context: &Context) -> Result<()
     join_cookies(request)?;
     request.remove_header(&header::TRANSFER_ENCODING);
     request.remove_header(&header::EXPECT);
-    request.remove_header(&header::UPGRADE);
+    if !context.switches {
+        request.remove_header(&header::UPGRADE);
+    }
+    if context.changes.are_due() {
+        // What is packed cannot be changed.
+        request.remove_header(&header::ACCEPT_ENCODING);
+    }
     request.remove_header(&header::CONTENT_LENGTH);
-    if context.body_bytes > 0 || request.method == http::Method::POST {
-        request.insert_header(header::CONTENT_LENGTH, context.body_bytes.to_string())?;
+    if context.sent_bytes > 0 || request.method == http::Method::POST {
+        request.insert_header(header::CONTENT_LENGTH, context.sent_bytes.to_string())?;
     }
     if request.uri.authority().is_some() {
         // An origin gets the path alone, also where a client wrote the whole address.
@@ -95,19 +101,19 @@ fn write_request_id(request: &mut RequestHeader, context: &Context, tries: usize
     Ok(())
 }
 
-/// No engine is asked to switch to another protocol, so none may.
-fn switches_unasked(answer: &ResponseHeader) -> bool {
-    answer.status == StatusCode::SWITCHING_PROTOCOLS
+/// An engine may switch to another protocol only where it is asked to.
+fn switches_unasked(answer: &ResponseHeader, context: &Context) -> bool {
+    answer.status == StatusCode::SWITCHING_PROTOCOLS && !context.switches
 }
 
 /// An engine that will not serve answers 429, 502 or 503: another is tried, and the answer is dropped. With no other
 /// left the answer passes.
 pub fn retry_on_status(answer: &ResponseHeader, context: &mut Context) -> Result<()> {
-    if switches_unasked(answer) {
+    if switches_unasked(answer, context) {
         context.answered = true;
         return Err(Error::explain(ErrorType::InvalidHTTPHeader, "a replica switched protocols unasked").into_up());
     }
-    if answer.status.is_informational() {
+    if answer.status.is_informational() && answer.status != StatusCode::SWITCHING_PROTOCOLS {
         return Ok(());
     }
     let reason = match answer.status {

@@ -8,6 +8,7 @@ use http::header::AUTHORIZATION;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::session::Session;
+use super::stored::Stored;
 use crate::routing::Key;
 
 /// Who calls, as far as the credential says: the same session id from two callers is two conversations.
@@ -47,6 +48,19 @@ impl KeyHasher {
         for field in [caller.authorization, caller.api_key, Some(&session.id), session.agent] {
             write_field(&mut hasher, field);
         }
+        Key::new(hasher.finish128().as_u128())
+    }
+
+    /// The key of something that an engine keeps. It is the same for every caller: the id alone says where it is.
+    pub fn stored(&self, stored: Stored<'_>) -> Key {
+        let mut hasher = SipHasher13::new_with_key(&self.seed);
+        // None of the first bytes of other keys.
+        let (kind, id) = match stored {
+            Stored::Response(id) => (3, id),
+            Stored::Thread(id) => (4, id),
+        };
+        hasher.write(&[kind]);
+        write_field(&mut hasher, Some(id.as_bytes()));
         Key::new(hasher.finish128().as_u128())
     }
 

@@ -12,9 +12,8 @@ impl Router {
     /// Home while the conversation has its place or its cache there (with admission off: while it has a home); else where
     /// a new one goes.
     pub(super) fn by_conversation(&mut self, ask: &Ask, key: Key, now: Time) -> Option<Verdict> {
-        let home = self.usable_home(&key);
         self.note_pause(&key, now);
-        self.observe(ask, &key, home, now);
+        self.observe(ask, &key, now);
         let turn = match self.home_to_go_to(&key) {
             Some(home) => self.send_home(ask, key, home, now),
             None if self.admits() => return self.admit_or_park(ask, key, now),

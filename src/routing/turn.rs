@@ -8,6 +8,8 @@ pub struct Ask {
     pub key: Option<Key>,
     /// The data-parallel rank that the client named.
     pub pin: Pin,
+    /// What it names that an engine keeps: it goes where that is, before any other rule.
+    pub stored: Option<Key>,
     /// Who asks, for fairness between those who wait: equal for the same caller.
     pub caller: u64,
     /// Bytes of its body, by which an unknown conversation's size is guessed.
@@ -17,7 +19,7 @@ pub struct Ask {
 impl Ask {
     /// A turn of a conversation, if one could be told, of a caller and a size that do not matter.
     pub fn of(key: Option<Key>) -> Ask {
-        Ask { key, pin: Pin::None, caller: 0, bytes: 0 }
+        Ask { key, pin: Pin::None, stored: None, caller: 0, bytes: 0 }
     }
 }
 
@@ -48,6 +50,8 @@ pub enum Verdict {
     Go(Turn),
     /// It waits for room; [`Router::woken`](super::Router::woken) says when its wait is over.
     Parked(Ticket),
+    /// What it names was kept by an engine that is gone, or has restarted since.
+    Gone,
     /// There is no room, and it has waited for as long as it may, or too many wait.
     Refused(Refusal),
 }

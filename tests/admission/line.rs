@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use homing::routing::{
-    Admission, AdmissionMode, Ask, Decision, Overdue, Pin, Refusal, RefusedWhy, Ticket, Turn, Verdict,
+    Admission, AdmissionMode, Ask, Decision, Overdue, Pin, Refusal, RefusedWhy, Settings, Ticket, Tokens, Turn, Verdict,
 };
 
-use crate::world::{LINGER_S, OWN, World, admission, ask, settings, tokens};
+use crate::world::{LINGER_S, OWN, SIZE, World, admission, ask, engines, settings, tokens};
 
 /// One replica, whose two places are taken by turns in flight. Nothing lingers.
 fn full() -> (World, Vec<Turn>) {
@@ -53,7 +53,7 @@ fn a_turn_that_ends_smaller_than_was_thought_makes_room_at_once() {
     let mut world = World::new(1, admission());
     let (first, _) = (world.goes(1), world.goes(2));
     let ticket = world.parks(3);
-    let small = homing::routing::Tokens { prompt: 1_000, ..tokens(0) };
+    let small = Tokens { prompt: 1_000, ..tokens(0) };
     world.router.finish(&first, Some(small), world.now);
     assert_eq!(world.wakes_one().0, ticket);
 }
@@ -164,7 +164,7 @@ fn a_conversation_that_lost_its_cache_comes_before_those_who_came_later() {
         world.passes(0.001);
         // A conversation of 9,000 tokens leaves no room for its cache.
         let large = world.asks(&Ask { bytes: 18_000, ..ask(2) });
-        world.router.finish(&large, Some(homing::routing::Tokens { prompt: 9_000, ..tokens(0) }), world.now);
+        world.router.finish(&large, Some(Tokens { prompt: 9_000, ..tokens(0) }), world.now);
         world.passes(0.001);
         running.push(world.goes(3));
         let newcomer = world.parks(4);
@@ -202,33 +202,18 @@ fn overdue_it_goes_on_where_the_operator_says_so() {
 
 #[test]
 fn too_many_are_refused_with_the_time_that_the_line_will_take() {
-    let cases =
-        [("no pace known: a second each", 0.0, 240, 2), ("10 s each", 10.0, 240, 20), ("at most max_wait", 10.0, 5, 5)];
-    for (why, pace_s, max_wait_s, retry_after_s) in cases {
+    let cases = [(0.0, 240, 1), (10.0, 240, 20), (10.0, 5, 5)];
+    for (pace_s, max_wait_s, retry_after_s) in cases {
         let max_wait = Duration::from_secs(max_wait_s);
         let mut world = World::new(2, Admission { parked_max: 2, max_wait, ..admission() });
-        let first = world.goes(1);
-        if pace_s > 0.0 {
-            world.ends(&first);
-            (2..=5).for_each(|conversation| {
-                world.passes(pace_s);
-                world.goes(conversation);
-            });
-        } else {
-            // One too large for anywhere but a replica of its own.
-            world.asks(&Ask { bytes: 1 << 20, ..ask(2) });
-            world.ends(&first);
-            world.asks(&Ask { bytes: 9_000, ..ask(3) });
+        for conversation in 1..=4 {
+            world.goes(conversation);
+            world.passes(pace_s);
         }
+        world.parks(5);
         world.parks(6);
-        world.parks(7);
-        let refusal = world.refused(8);
-        assert_eq!(refusal.why, RefusedWhy::Full);
-        if pace_s > 0.0 {
-            assert_eq!(refusal.retry_after_s, retry_after_s, "{why}");
-        } else {
-            assert!((1..=retry_after_s).contains(&refusal.retry_after_s), "{why}: {refusal:?}");
-        }
+        let refusal = Refusal { why: RefusedWhy::Full, retry_after_s };
+        assert_eq!(world.refused(7), refusal, "one in {pace_s} s, of whom two wait, for {max_wait_s} s at most");
         assert_eq!(world.counts().full, 1);
     }
 }
@@ -236,11 +221,11 @@ fn too_many_are_refused_with_the_time_that_the_line_will_take() {
 #[test]
 fn with_others_waiting_a_conversation_gives_its_place_up_after_its_turns() {
     let mut world = World::new(1, Admission { rotate: Some(2), ..admission() });
-    let rotate_home = |world: &mut World| world.serves(1, 0);
-    rotate_home(&mut world);
+    world.serves(1, 0);
     world.goes(2);
-    rotate_home(&mut world);
-    rotate_home(&mut world);
+    (0..3).for_each(|_| {
+        world.serves(1, SIZE);
+    });
     let waits = world.parks(3);
     let turn = world.goes(1);
     assert_eq!(turn.decision, Decision::Sticky, "no turn of it is held back before");
@@ -291,9 +276,7 @@ fn only_turns_of_a_conversation_wait() {
     ];
     for (why, ask, affinity, decision) in cases {
         let (mut world, _) = full();
-        world
-            .router
-            .configure(homing::routing::Settings { affinity, ..settings(admission()) }, &crate::world::engines(1));
+        world.router.configure(Settings { affinity, ..settings(admission()) }, &engines(1));
         assert_eq!(world.asks(&ask).decision, decision, "{why}");
         assert_eq!(world.counts().parked, 0, "{why}");
     }

@@ -16,7 +16,7 @@ fn everyone_goes_on(world: &mut World, bytes: u64, tokens: Tokens) {
             match world.comes(&Ask { bytes, ..ask(conversation) }) {
                 Verdict::Go(turn) => running.push(turn),
                 Verdict::Parked(_) => waiting += 1,
-                Verdict::Refused(refusal) => panic!("{refusal:?}"),
+                other => panic!("neither goes nor waits: {other:?}"),
             }
         }
     }

@@ -4,6 +4,8 @@ mod endpoint;
 mod key;
 mod multipart;
 mod peek;
+mod rewrite;
 mod session;
 mod session_in_body;
+mod stored;
 mod usage;

@@ -12,7 +12,8 @@ pub const PARKED_MAX: usize = 10;
 /// Anything that can happen to a router.
 #[derive(Clone, Debug)]
 pub enum Event {
-    Turn { key: Option<u128>, pin: Pin, caller: u64, bytes: u64 },
+    Turn { key: Option<u128>, pin: Pin, stored: Option<u128>, caller: u64, bytes: u64 },
+    Keep { which: usize, stored: u128 },
     Began { which: usize },
     Finish { which: usize, tokens: Option<Tokens> },
     FailOver { which: usize, reached: bool },
@@ -74,7 +75,14 @@ fn turn() -> impl Strategy<Value = Event> {
     ];
     // Spread over all bits, as true keys are.
     let key = prop::option::weighted(0.9, (0..40u128).prop_map(|key| key << 64));
-    (key, pin, 0..3u64, 0..20_000u64).prop_map(|(key, pin, caller, bytes)| Event::Turn { key, pin, caller, bytes })
+    let stored = prop::option::weighted(0.2, 0..30u128);
+    (key, pin, stored, 0..3u64, 0..20_000u64).prop_map(|(key, pin, stored, caller, bytes)| Event::Turn {
+        key,
+        pin,
+        stored,
+        caller,
+        bytes,
+    })
 }
 
 fn count() -> impl Strategy<Value = u64> {
@@ -106,6 +114,7 @@ fn rules() -> impl Strategy<Value = Rules> {
 pub fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         20 => turn(),
+        4 => (any::<usize>(), 0..30u128).prop_map(|(which, stored)| Event::Keep { which, stored }),
         4 => any::<usize>().prop_map(|which| Event::Began { which }),
         12 => (any::<usize>(), prop::option::weighted(0.8, tokens()))
             .prop_map(|(which, tokens)| Event::Finish { which, tokens }),

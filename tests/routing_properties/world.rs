@@ -58,8 +58,12 @@ impl World {
 
     pub fn happen(&mut self, event: &Event) {
         match *event {
-            Event::Turn { key, pin, caller, bytes } => {
-                self.come(Ask { pin, caller, bytes, ..Ask::of(key.map(Key::new)) })
+            Event::Turn { key, pin, stored, caller, bytes } => {
+                self.come(Ask { pin, stored: stored.map(Key::new), caller, bytes, ..Ask::of(key.map(Key::new)) })
+            }
+            Event::Keep { which, stored } if !self.in_flight.is_empty() => {
+                let (_, _, turn) = &self.in_flight[which % self.in_flight.len()];
+                self.router.keeps(&turn.target, Key::new(stored));
             }
             Event::Began { which } if !self.in_flight.is_empty() => {
                 let index = which % self.in_flight.len();
@@ -95,16 +99,25 @@ impl World {
                 self.router.configure(rules.settings(self.forgets), &engines(first, count))
             }
             Event::Wait { seconds } => self.now = self.now + Duration::from_secs(seconds),
-            Event::Began { .. } | Event::Finish { .. } | Event::FailOver { .. } | Event::Leave { .. } => {}
+            Event::Keep { .. } | Event::Began { .. } | Event::Finish { .. } => {}
+            Event::FailOver { .. } | Event::Leave { .. } => {}
         }
     }
 
     fn come(&mut self, ask: Ask) {
+        let known = ask.stored.is_some_and(|key| self.router.knows(&key));
+        if self.router.is_gone(&ask) {
+            assert!(known && matches!(self.router.route(&ask, self.now), Some(Verdict::Gone)), "{ask:?}");
+            return;
+        }
         let first = ask.key.is_some_and(|key| self.came.insert(key));
         match self.router.route(&ask, self.now).expect("there is always an engine") {
-            Verdict::Go(turn) => self.go(ask, turn),
+            Verdict::Go(turn) => {
+                assert!(!known || turn.decision == Decision::ClientPinned, "what is kept there is asked for there");
+                self.go(ask, turn)
+            }
             Verdict::Parked(ticket) => {
-                assert!(self.rules.admits() && ask.key.is_some() && ask.pin == Pin::None, "{ask:?}");
+                assert!(self.rules.admits() && ask.key.is_some() && ask.pin == Pin::None && !known, "{ask:?}");
                 self.parked.push(Parked { ask, ticket, first });
                 self.counts.parked += 1;
             }
@@ -112,11 +125,13 @@ impl World {
                 assert!(refusal.why == RefusedWhy::Full && self.parked.len() == PARKED_MAX, "{refusal:?}");
                 self.counts.full += 1;
             }
+            Verdict::Gone => panic!("it was there: {ask:?}"),
         }
     }
 
     fn go(&mut self, ask: Ask, turn: Turn) {
-        assert!(turn.decision == Decision::Unrouted || turn.target.replica.is_some(), "what is routed has a replica");
+        let engine_chose = turn.decision == Decision::Unrouted || ask.stored.is_some();
+        assert!(engine_chose || turn.target.replica.is_some(), "what is routed has a replica");
         self.in_flight.push((ask, vec![turn.target.engine], turn));
         self.routed += 1;
     }
@@ -148,7 +163,7 @@ impl World {
                     assert_eq!(refusal.why, RefusedWhy::Overdue);
                     self.counts.overdue += 1;
                 }
-                Verdict::Parked(_) => panic!("whose wait is over does not wait"),
+                Verdict::Parked(_) | Verdict::Gone => panic!("whose wait is over does not wait"),
             }
         }
         let snapshot = self.router.snapshot(self.now);
@@ -167,6 +182,10 @@ impl World {
         assert_eq!(snapshot.parked, self.parked.len() as u64, "who has not been told yet waits");
         let AdmissionCounts { forced, would_park, .. } = snapshot.admission;
         assert_eq!(snapshot.admission, AdmissionCounts { forced, would_park, ..self.counts });
+        assert!(
+            snapshot.stored as usize <= snapshot.settings.conversations_max,
+            "the table of stored responses keeps its limit"
+        );
         self.check_conversations(&snapshot);
         self.check_replicas(&snapshot);
     }

@@ -297,6 +297,7 @@ pub async fn play(wire: &mut Wire, answer: Answer) -> End {
                 () = gate.opened() => true,
                 () = wire.closed() => false,
             },
+            Step::Receive(bytes) => wire.bytes(bytes.len()).await.is_ok_and(|received| received == bytes),
             Step::Close => return End::Closed,
             Step::Reset => {
                 wire.reset_on_drop();

@@ -138,6 +138,11 @@ impl Wire {
         }
     }
 
+    /// So many bytes, whatever they are.
+    pub async fn bytes(&mut self, count: usize) -> Result<Vec<u8>> {
+        self.exactly(count).await
+    }
+
     /// Returns when the other side has closed or reset the connection.
     pub async fn closed(&mut self) {
         while matches!(self.read_more().await, Ok(true)) {}

@@ -14,6 +14,7 @@ use crate::config::{Config, Faults};
 use crate::fleet::{Discoverer, Scraper};
 use crate::live::Current;
 use crate::metrics::METRICS;
+use crate::proxy::Listeners;
 use crate::serve::warn_if_open;
 
 /// Puts a checked configuration in the place of the one that runs.
@@ -23,6 +24,7 @@ pub struct Reloader {
     pub started: Config,
     pub live: Current,
     pub scraper: Arc<Scraper>,
+    pub listeners: Arc<Listeners>,
     pub discoverer: Arc<Discoverer>,
     pub one_at_a_time: Mutex<()>,
 }
@@ -46,6 +48,7 @@ impl Reloader {
         warn_if_open(&config);
         let live = Arc::new(self.live.load().reconfigured(&config));
         self.live.store(live.clone());
+        self.listeners.renew(&config.listen);
         self.scraper.configure(live.fleet.clone(), config.scrape);
         self.discoverer.changed.notify_one();
         info!("the configuration was reloaded");

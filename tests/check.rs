@@ -96,7 +96,7 @@ models:
     affinity: maybe
     max_num_seqs: 99999999999999999999999999
     replicas:
-      - url: https://h
+      - url: ftp://h
       - [x]
     idle_forget: 30 min
     idle_forget: 30 min
@@ -110,7 +110,7 @@ models:
              found \"localhost:8080\"",
             "line 4, column 10: server.grace: expected a duration from 0 s to 24 h, such as 10 min, found 10",
             "line 5, column 3: server: expected one of threads, grace, access_log, response_headers, client_credentials, \
-             cors, limits, found \"thread\"",
+             cors, limits, http2, found \"thread\"",
             "line 6, column 15: server.access_log: expected one of `text`, `json`, `off`, found \"xml\"",
             "line 7, column 18: server.limits.body: expected a size from 1 KiB to 1 GiB, such as 64 MiB, found \"64 MB\"",
             "line 7, column 38: server.limits.connections: expected a whole number from 1 to 1000000, such as 16384, found 1000.0",
@@ -118,8 +118,8 @@ models:
             "line 10, column 15: models[0].affinity: expected on or off, found \"maybe\"",
             "line 11, column 19: models[0].max_num_seqs: expected a whole number from 1 to 65536, such as 256, \
              found 99999999999999999999999999",
-            "line 13, column 14: models[0].replicas[0].url: expected http://HOST:PORT (https to engines is not supported), \
-             found \"https://h\"",
+            "line 13, column 14: models[0].replicas[0].url: expected http://HOST:PORT or https://HOST:PORT, \
+             found \"ftp://h\"",
             "line 14, column 10: models[0].replicas[1]: expected a mapping, found a list",
             "line 16, column 5: models[0]: expected idle_forget once, found it again",
             "line 17, column 5: models[1].name: expected a name, since there are several models, found nothing",
@@ -362,6 +362,40 @@ fn callers_must_be_told_apart() {
         &written("callers-beside.yaml", format!("{MINIMAL}callers: {{file: beside-sound.yaml}}\n")),
         "1 model, 1 replica",
     );
+}
+
+/// A certificate for `h`, signed by itself, and its key.
+fn pair() -> (String, String) {
+    let pair = rcgen::generate_simple_self_signed(["h".to_owned()]).expect("a certificate");
+    (pair.cert.pem(), pair.signing_key.serialize_pem())
+}
+
+#[test]
+fn certificates_and_keys_are_read_and_checked() {
+    let ((certificate, key), (_, another)) = (pair(), pair());
+    written("sound.pem", &certificate);
+    written("sound.pem.key", &key);
+    written("another.pem.key", &another);
+    written("both.pem", format!("{certificate}{key}"));
+    written("empty.pem", "");
+    written("broken.pem", "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n");
+    written("huge.pem", vec![b'#'; (1 << 20) + 1]);
+    let sound = "\
+listen:
+- {address: '127.0.0.1:0', tls: {certificate: sound.pem, key: sound.pem.key}}
+- {address: '127.0.0.1:0', tls: {certificate: both.pem, key: both.pem}}
+models: [{tls: {ca: sound.pem}, replicas: [{url: 'https://h'}, {url: 'https://i', tls: {ca: both.pem, sni: h}}]}]
+";
+    assert_ok(&written("tls.yaml", sound), "1 model, 2 replicas");
+    let table = include_str!("check/tls.txt");
+    for (index, (tls, faults)) in cases(table).enumerate() {
+        assert_faults(&format!("tls-{index}"), format!("{tls}\n{MINIMAL}"), &faults);
+    }
+    let table = include_str!("check/engines_tls.txt");
+    for (index, (engine, faults)) in cases(table).enumerate() {
+        let yaml = format!("models:\n- replicas:\n  - {engine}\n");
+        assert_faults(&format!("engine-tls-{index}"), yaml, &faults);
+    }
 }
 
 #[test]

@@ -54,7 +54,8 @@ server:
   access_log: off
   response_headers: no
   client_credentials: drop
-  limits: {body: 512MiB, buffered: 1073741824, header_read: 500 ms, body_read: 2min, connections: 7}
+  limits: {body: 512MiB, buffered: 1073741824, header_read: 500 ms, body_read: 2min, idle: 5 s, connections: 7}
+  http2: {streams: 3, header_list: 16 KiB, window: 65536}
 session: {headers: [X-Session], sources: [opening, body_user], agents: together}
 scrape: {interval: 1 s, timeout: 250ms, max_size: 1 KiB}
 models:
@@ -64,7 +65,8 @@ models:
     max_num_seqs: 0x10
     idle_forget: 1 h
     conversations_max: 5
-    replicas: [{url: 'http://Engine_1/'}, {url: 'http://[0:0::1]:81', data_parallel_size: 4}]
+    http2: on
+    replicas: [{url: 'http://Engine_1/', http2: off}, {url: 'https://[0:0::1]:81', data_parallel_size: 4}]
 ",
     );
     assert_eq!(config.listen[1].address.to_string(), "[::1]:80");
@@ -77,7 +79,9 @@ models:
     assert_eq!((limits.body_bytes, limits.buffered_bytes), (1 << 29, 1 << 30));
     assert_eq!(limits.header_read, Duration::from_millis(500));
     assert_eq!(limits.body_read, Duration::from_secs(120));
-    assert_eq!(limits.connections, 7);
+    assert_eq!((limits.idle, limits.connections), (Duration::from_secs(5), 7));
+    let http2 = &config.server.http2;
+    assert_eq!((http2.streams, http2.header_list_bytes, http2.window_bytes), (3, 16 << 10, 64 << 10));
     assert_eq!(config.session.headers, ["x-session"]);
     assert_eq!(config.session.sources, [KeySource::Opening, KeySource::BodyUser]);
     assert_eq!(config.session.agents, Agents::Together);
@@ -88,9 +92,12 @@ models:
     assert!(!model.affinity);
     assert_eq!(model.spill_threshold, SpillThreshold::Set(3));
     assert_eq!(model.max_num_seqs, Some(16));
-    assert_eq!(model.replicas.listed()[0].url.name(), "engine_1:80");
-    assert_eq!(model.replicas.listed()[1].url.name(), "[::1]:81");
-    assert_eq!(model.replicas.listed()[1].url.host(), "::1");
+    let replicas = model.replicas.listed();
+    assert_eq!(replicas[0].url.name(), "engine_1:80");
+    assert_eq!(replicas[1].url.name(), "[::1]:81");
+    assert_eq!([false, true], [0, 1].map(|n| replicas[n].url.tls()));
+    assert_eq!([false, true], [0, 1].map(|n| replicas[n].transport.http2));
+    assert_eq!(replicas[1].url.host(), "::1");
     assert_eq!(config.replicas(), 5);
 }
 
@@ -210,6 +217,7 @@ fn an_engine_url_has_one_spelling() {
     let url = |text| EngineUrl::parse(text).map(|url| url.to_string());
     assert_eq!(url("http://H"), Ok("http://h:80".into()));
     assert_eq!(url("HTTP://h:80/"), Ok("http://h:80".into()));
+    assert_eq!(url("https://H"), Ok("https://h:443".into()));
     assert_eq!(url("http://[0:0::1]:8"), Ok("http://[::1]:8".into()));
     assert!(url("").is_err());
 }
@@ -272,7 +280,11 @@ fn the_document_states_defaults_and_ranges() {
     assert_documented("server.limits.headers", settings::HEADERS);
     assert_documented("server.limits.header_read", settings::HEADER_READ);
     assert_documented("server.limits.body_read", settings::BODY_READ);
+    assert_documented("server.limits.idle", settings::IDLE);
     assert_documented("server.limits.connections", settings::CONNECTIONS);
+    assert_documented("server.http2.streams", settings::STREAMS);
+    assert_documented("server.http2.header_list", settings::HEADER_LIST);
+    assert_documented("server.http2.window", settings::WINDOW);
     assert_documented("scrape.interval", settings::SCRAPE_INTERVAL);
     assert_documented("scrape.timeout", settings::SCRAPE_TIMEOUT);
     assert_documented("scrape.max_size", settings::SCRAPE_SIZE);
@@ -301,15 +313,18 @@ fn every_setting_stands_in_the_document_and_the_reference() {
     let sections = [
         ("", "x: 1".to_owned()),
         ("listen[].", "listen: [{x: 1}]".into()),
+        ("listen[].tls.", "listen: [{tls: {x: 1}}]".into()),
         ("admin.", "admin: {x: 1}".into()),
         ("server.", "server: {x: 1}".into()),
         ("server.cors.", "server: {cors: {x: 1}}".into()),
         ("server.limits.", "server: {limits: {x: 1}}".into()),
         ("callers.", "callers: {x: 1}".into()),
         ("callers[].", "callers: [{x: 1}]".into()),
+        ("server.http2.", "server: {http2: {x: 1}}".into()),
         ("session.", "session: {x: 1}".into()),
         ("scrape.", "scrape: {x: 1}".into()),
         ("models[].", "models: [{x: 1}]".into()),
+        ("models[].tls.", "models: [{tls: {x: 1}}]".into()),
         ("models[].admission.", "models: [{admission: {x: 1}}]".into()),
         ("models[].replicas[].", "models: [{replicas: [{x: 1}]}]".into()),
     ];

@@ -3,8 +3,8 @@
 use super::discovery::discovery;
 use super::place::{Place, Section};
 use super::{
-    AccessLog, Admin, Agents, Alias, ClientCredentials, Config, Engine, EngineUrl, Limits, Listen, Model, Replicas,
-    Scrape, Secret, Server, SessionRules, SpillThreshold, callers, settings,
+    AccessLog, Admin, Agents, Alias, ClientCredentials, Config, Engine, EngineUrl, Http2, Limits, Listen, Model,
+    Replicas, Scrape, Secret, Server, SessionRules, SpillThreshold, Transport, callers, settings, tls,
 };
 use crate::request::source::KeySource;
 use crate::routing::{Admission, AdmissionMode, Overdue};
@@ -16,7 +16,7 @@ use std::path::Path;
 pub(super) fn config(root: &Place, folder: &Path) -> Config {
     root.section(|s| {
         let mut bound = Vec::new();
-        let listen = listen(&s.place("listen"), &mut bound).unwrap_or_default();
+        let listen = listen(&s.place("listen"), &mut bound, folder).unwrap_or_default();
         let admin = admin(&s.place("admin"), &mut bound, folder);
         let (server, session) = (server(&s.place("server")), session(&s.place("session")));
         let (scrape, callers) = (scrape(&s.place("scrape")), s.place("callers"));
@@ -27,18 +27,19 @@ pub(super) fn config(root: &Place, folder: &Path) -> Config {
     })
 }
 
-fn listen(place: &Place, bound: &mut Vec<SocketAddr>) -> Option<Vec<Listen>> {
+fn listen(place: &Place, bound: &mut Vec<SocketAddr>, folder: &Path) -> Option<Vec<Listen>> {
     if !place.is_given() {
         let address = settings::LISTEN_ADDRESS;
         bound.push(address);
-        return Some(vec![Listen { address }]);
+        return Some(vec![Listen { address, tls: None }]);
     }
     place.list(1..=settings::LISTEN_ADDRESSES_MAX, |item| {
         item.section(|s| {
             let place = s.place("address");
-            let address = socket_address(&place)?;
-            bind(&place, address, bound);
-            Some(Listen { address })
+            let address = socket_address(&place);
+            let tls = s.given("tls").and_then(|place| tls::identity(&place, folder));
+            bind(&place, address?, bound);
+            Some(Listen { address: address?, tls })
         })
     })
 }
@@ -92,6 +93,11 @@ fn server(place: &Place) -> Server {
         client_credentials: s.get("client_credentials", ClientCredentials::Pass, Place::choice),
         origins: s.place("cors").section(|s| s.get("origins", Vec::new(), origins)),
         limits: s.place("limits").section(limits),
+        http2: s.place("http2").section(|s| Http2 {
+            streams: s.within("streams", &settings::STREAMS),
+            header_list_bytes: s.within("header_list", &settings::HEADER_LIST).0,
+            window_bytes: s.within("window", &settings::WINDOW).0,
+        }),
     })
 }
 
@@ -133,6 +139,7 @@ fn limits(s: &mut Section) -> Limits {
         headers: s.within("headers", &settings::HEADERS),
         header_read: s.within("header_read", &settings::HEADER_READ),
         body_read: s.within("body_read", &settings::BODY_READ),
+        idle: s.within("idle", &settings::IDLE),
         connections: s.within("connections", &settings::CONNECTIONS),
     }
 }
@@ -181,7 +188,11 @@ fn models(place: &Place, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Mode
                     s.get("kv_cache_tokens", None, |place| place.within(&settings::KV_CACHE_TOKENS).map(Some)),
                 ..s.get("admission", Admission::default(), admission)
             },
-            replicas: replicas(&s.place("replicas"), bound, folder).unwrap_or(Replicas::Listed(Vec::new())),
+            replicas: {
+                let transport = transport(s, &Transport::default(), true, folder);
+                let found = replicas(&s.place("replicas"), &transport, bound, folder);
+                found.unwrap_or(Replicas::Listed(Vec::new()))
+            },
         }))
     })
 }
@@ -238,21 +249,33 @@ fn admission(place: &Place) -> Option<Admission> {
 }
 
 /// A list, or where to find them.
-fn replicas(place: &Place, bound: &[SocketAddr], folder: &Path) -> Option<Replicas> {
+fn replicas(place: &Place, transport: &Transport, bound: &[SocketAddr], folder: &Path) -> Option<Replicas> {
     if place.is_mapping() {
-        return place.section(|s| discovery(s, bound, folder)).map(Replicas::Discovered);
+        return place.section(|s| discovery(s, transport, bound, folder)).map(Replicas::Discovered);
     }
-    engines(place, bound, folder).map(Replicas::Listed)
+    engines(place, transport, bound, folder).map(Replicas::Listed)
 }
 
-pub(super) fn engines(place: &Place, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Engine>> {
-    let mut urls = Vec::new();
+/// How engines are spoken to, or one of them; `secure` where that may be over TLS.
+fn transport(s: &mut Section, default: &Transport, secure: bool, folder: &Path) -> Transport {
+    let trust = |place: &Place| match secure {
+        true => tls::trust(place, folder),
+        // Whoever wrote it believes that the engine's certificate is checked.
+        false => place.expected_but("an https URL beside it", "an http one"),
+    };
+    Transport { trust: s.get("tls", default.trust.clone(), trust), http2: s.get("http2", default.http2, Place::switch) }
+}
+
+pub(super) fn engines(place: &Place, default: &Transport, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Engine>> {
+    let mut names = Vec::new();
     let engines = place.list(1..=settings::ENGINES_MAX, |item| {
         item.section(|s| {
-            let url = engine_url(&s.place("url"), &mut urls, bound);
+            let url = engine_url(&s.place("url"), &mut names, bound);
             let data_parallel_size = s.within("data_parallel_size", &settings::DATA_PARALLEL_SIZE);
             let api_key = s.given("api_key").and_then(|place| secret(&place, folder));
-            Some(Engine { url: url?, data_parallel_size, api_key })
+            let secure = url.as_ref().is_none_or(EngineUrl::tls);
+            let transport = transport(s, default, secure, folder);
+            Some(Engine { url: url?, data_parallel_size, api_key, transport })
         })
     })?;
     let replicas: usize = engines.iter().map(|engine| engine.data_parallel_size as usize).sum();
@@ -263,7 +286,7 @@ pub(super) fn engines(place: &Place, bound: &[SocketAddr], folder: &Path) -> Opt
     Some(engines)
 }
 
-fn engine_url(place: &Place, urls: &mut Vec<EngineUrl>, bound: &[SocketAddr]) -> Option<EngineUrl> {
+fn engine_url(place: &Place, names: &mut Vec<String>, bound: &[SocketAddr]) -> Option<EngineUrl> {
     let text = place.value("http://HOST:PORT", Some)?;
     let url = match EngineUrl::parse(text) {
         Ok(url) => url,
@@ -274,7 +297,8 @@ fn engine_url(place: &Place, urls: &mut Vec<EngineUrl>, bound: &[SocketAddr]) ->
     if leads_to_any(&url, bound) {
         return place.expected("an engine, not an address of this balancer");
     }
-    once(place, urls, url)
+    once(place, names, url.name())?;
+    Some(url)
 }
 
 /// Whether the URL names an address that is bound here, as far as can be told without asking the network.

@@ -1,7 +1,7 @@
 //! Replicas that are not listed: where they are looked for.
 
 use super::place::Section;
-use super::{Engine, EngineUrl, Faults, check, settings};
+use super::{Engine, EngineUrl, Faults, Transport, check, settings};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,6 +14,8 @@ pub struct Discovery {
     pub source: Source,
     /// From the end of one look to the next.
     pub every: Duration,
+    /// How those found are spoken to, where nothing else is said of them.
+    pub transport: Transport,
     /// Addresses of this balancer, which are no replicas.
     pub own: Vec<SocketAddr>,
 }
@@ -47,12 +49,19 @@ impl Discovery {
     /// Every fault in the file.
     pub fn read(&self, path: &Path) -> Result<Vec<Engine>, Faults> {
         let text = super::read_text(path)?;
-        super::checked(path, &text, |root, folder| check::engines(root, &self.own, folder).unwrap_or_default())
+        super::checked(path, &text, |root, folder| {
+            check::engines(root, &self.transport, &self.own, folder).unwrap_or_default()
+        })
     }
 }
 
 /// The mapping that stands in place of a list of replicas.
-pub(super) fn discovery(s: &mut Section, own: &[SocketAddr], folder: &Path) -> Option<Discovery> {
+pub(super) fn discovery(
+    s: &mut Section,
+    transport: &Transport,
+    own: &[SocketAddr],
+    folder: &Path,
+) -> Option<Discovery> {
     let every = s.within("every", &settings::DISCOVERY_EVERY);
     let data_parallel_size = s.within("data_parallel_size", &settings::DATA_PARALLEL_SIZE);
     let api_key = s.given("api_key").and_then(|place| check::secret(&place, folder));
@@ -62,7 +71,12 @@ pub(super) fn discovery(s: &mut Section, own: &[SocketAddr], folder: &Path) -> O
         &[
             ("dns", &|place| {
                 let url = place.value("HOST:PORT", host_and_port)?;
-                Some(Source::Dns(Box::new(Engine { url, data_parallel_size, api_key: api_key.clone() })))
+                Some(Source::Dns(Box::new(Engine {
+                    url,
+                    data_parallel_size,
+                    api_key: api_key.clone(),
+                    transport: transport.clone(),
+                })))
             }),
             ("file", &|place| {
                 of_a_name.iter().flatten().for_each(|place| {
@@ -72,7 +86,7 @@ pub(super) fn discovery(s: &mut Section, own: &[SocketAddr], folder: &Path) -> O
             }),
         ],
     )?;
-    Some(Discovery { source, every, own: own.to_vec() })
+    Some(Discovery { source, every, transport: transport.clone(), own: own.to_vec() })
 }
 
 fn host_and_port(text: &str) -> Option<EngineUrl> {

@@ -16,6 +16,7 @@ mod place;
 mod schema;
 mod secret;
 pub mod settings;
+mod tls;
 mod yaml;
 
 pub use alias::Alias;
@@ -26,6 +27,7 @@ pub use engine_url::EngineUrl;
 pub use fault::{Fault, Faults, Position};
 pub use schema::schema;
 pub use secret::{SECRET_MAX, Secret};
+pub use tls::{Authorities, Identity, Trust};
 
 use crate::request::source::KeySource;
 use crate::routing::Admission;
@@ -61,6 +63,8 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
     pub address: SocketAddr,
+    /// `None`: without TLS.
+    pub tls: Option<Identity>,
 }
 
 /// Where metrics, health and reload are served. On an address that others can reach there is a token.
@@ -83,6 +87,7 @@ pub struct Server {
     /// Whose pages may call from a browser: `*` or origins.
     pub origins: Vec<HeaderValue>,
     pub limits: Limits,
+    pub http2: Http2,
 }
 
 /// How a line of the access log is written.
@@ -112,12 +117,25 @@ pub struct Limits {
     pub header_bytes: u64,
     /// Headers of a request.
     pub headers: usize,
-    /// Time for all headers of a request to arrive.
+    /// Time for all headers of a request to arrive; a TLS handshake before them is within it.
     pub header_read: Duration,
     /// Time for the whole body to arrive.
     pub body_read: Duration,
+    /// How long a connection without a request stays open.
+    pub idle: Duration,
     /// Client connections open at once.
     pub connections: usize,
+}
+
+/// What a client may do on one HTTP/2 connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Http2 {
+    /// Requests at once.
+    pub streams: u32,
+    /// Bytes of one request's headers.
+    pub header_list_bytes: u64,
+    /// Bytes of bodies that may be on their way unread, on one stream and on all of them.
+    pub window_bytes: u64,
 }
 
 /// How requests are told to belong to one conversation.
@@ -205,6 +223,16 @@ pub struct Engine {
     pub data_parallel_size: u32,
     /// Sent to the engine in place of the client's credentials.
     pub api_key: Option<Secret>,
+    pub transport: Transport,
+}
+
+/// How engines are spoken to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transport {
+    /// For an https URL.
+    pub trust: Trust,
+    /// HTTP/2: by ALPN for https, at once for http.
+    pub http2: bool,
 }
 
 impl Config {
@@ -228,7 +256,10 @@ impl Config {
     /// threads are started once. Everything else takes effect on reload.
     pub fn needs_restart(&self, new: &Config) -> Vec<&'static str> {
         let mut settings = Vec::new();
-        if self.listen != new.listen {
+        let bound = |config: &Config| -> Vec<_> {
+            config.listen.iter().map(|listen| (listen.address, listen.tls.is_some())).collect()
+        };
+        if bound(self) != bound(new) {
             settings.push("listen");
         }
         if self.admin.address != new.admin.address {

@@ -36,6 +36,17 @@ pub const HEADER_READ: Bounds<Duration> =
 pub const BODY_READ: Bounds<Duration> =
     Bounds { default: Duration::from_secs(60), min: Duration::from_millis(100), max: Duration::from_hours(1) };
 
+pub const IDLE: Bounds<Duration> =
+    Bounds { default: Duration::from_mins(1), min: Duration::from_secs(1), max: Duration::from_hours(1) };
+
+/// More than enough for an agent that works in parallel, and what Pingora takes where nothing is set.
+pub const STREAMS: Bounds<u32> = Bounds { default: 100, min: 1, max: 10_000 };
+
+pub const HEADER_LIST: Bounds<Bytes> = Bounds { default: Bytes::kib(64), min: Bytes::kib(4), max: Bytes::mib(1) };
+
+/// The protocol's own default of 64 KiB makes a large body wait for the line's delay every 64 KiB.
+pub const WINDOW: Bounds<Bytes> = Bounds { default: Bytes::mib(1), min: Bytes::kib(64), max: Bytes::mib(64) };
+
 pub const CONNECTIONS: Bounds<usize> = Bounds { default: 16_384, min: 1, max: 1_000_000 };
 
 pub const ORIGINS_MAX: usize = 64;
@@ -121,3 +132,5 @@ pub const DATA_PARALLEL_SIZE: Bounds<u32> = Bounds { default: 1, min: 1, max: 10
 pub const SOURCES_MAX: usize = SOURCES.len() + 2;
 /// The longest path of a key file, in characters.
 pub const PATH_MAX: usize = 4096;
+/// The largest file of certificates or a key, in bytes.
+pub const PEM_MAX: u64 = 1 << 20;

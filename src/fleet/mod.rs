@@ -10,14 +10,16 @@ mod model;
 mod parking;
 mod scrape;
 mod sources;
+mod transport;
 pub mod vllm_metrics;
 
 pub use clock::now;
 pub use discoverer::{DiscoverService, Discoverer};
-pub use engine::{Engine, tcp_keepalive};
+pub use engine::Engine;
 pub use fetch::{Answer, Fetcher, bearer};
 pub use in_flight::InFlight;
 pub use in_force::InForce;
 pub use model::{ANY_MODEL, Fleet, Model};
 pub use parking::{Routed, Wait, WakeService};
 pub use scrape::{ScrapeService, Scraper};
+pub use transport::tcp_keepalive;

@@ -96,7 +96,7 @@ impl Model {
         let mut all = self.engines.load().as_ref().clone();
         for (index, engine) in router.configured().iter().zip(known) {
             match all.get_mut(*index) {
-                Some(there) if there.name == engine.url.name() => there.set_api_key(engine.api_key.clone()),
+                Some(there) if there.is(engine) => there.set_api_key(engine.api_key.clone()),
                 Some(place) => *place = Arc::new(Engine::new(engine)),
                 None => all.push(Arc::new(Engine::new(engine))),
             }

@@ -77,7 +77,7 @@ impl Scraper {
             model.wake();
             match outcome {
                 Ok(()) => info!("replica {} answers again: in use", engine.name),
-                Err(error) => warn!("replica {} is out: {:?}", engine.name, error.etype()),
+                Err(error) => warn!("replica {} is out: {}", engine.name, why(&error)),
             }
         }
     }
@@ -113,6 +113,17 @@ impl Scraper {
         tokio::time::timeout(timeout, engine.probe())
             .await
             .or_err_with(ErrorType::ReadTimedout, || format!("no whole answer from /health within {timeout:?}"))?
+    }
+}
+
+/// What was wrong, in few words. Of a certificate that is not believed there is more to say.
+fn why(error: &Error) -> String {
+    match (error.etype(), &error.context) {
+        (kind @ ErrorType::TLSHandshakeFailure, Some(context)) => {
+            let (_, cause) = context.as_str().rsplit_once("cause: ").unwrap_or(("", context.as_str()));
+            format!("{kind:?}, {cause}")
+        }
+        (kind, _) => format!("{kind:?}"),
     }
 }
 

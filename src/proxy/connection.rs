@@ -1,30 +1,39 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use pingora::apps::{HttpServerApp, ServerApp};
 use pingora::protocols::Stream;
 use pingora::server::ShutdownWatch;
 use pingora_proxy::HttpProxy;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::error::OwnError;
-use super::{Proxy, h1};
+use super::listeners::{Listeners, Opened};
+use super::{Activity, Proxy, h1, h2};
 use crate::config::Limits;
 use crate::live::Current;
 use crate::metrics::METRICS;
 use crate::request::Dialect;
 
-/// Takes client connections: counts them, and refuses those that are too many.
+/// Takes client connections: counts them, finds out what they speak, and ends those that do not get to a request in time.
 pub struct Edge {
     pub(super) proxy: Arc<HttpProxy<Proxy>>,
-    live: Current,
+    pub(super) live: Current,
+    pub(super) activity: Arc<Activity>,
+    listeners: Arc<Listeners>,
     open: AtomicUsize,
 }
 
 impl Edge {
-    pub fn new(proxy: HttpProxy<Proxy>, live: Current) -> Edge {
-        Edge { proxy: Arc::new(proxy), live, open: AtomicUsize::new(0) }
+    pub fn new(proxy: HttpProxy<Proxy>, live: Current, activity: Arc<Activity>, listeners: Arc<Listeners>) -> Edge {
+        Edge { proxy: Arc::new(proxy), live, activity, listeners, open: AtomicUsize::new(0) }
+    }
+
+    /// How long a connection without a request stays open.
+    pub(super) fn idle(&self) -> Duration {
+        self.live.load().server.limits.idle
     }
 
     /// The limits of this moment.
@@ -32,10 +41,22 @@ impl Edge {
         self.live.load().server.limits.clone()
     }
 
-    /// Tells a client for which there is no room, and closes.
+    async fn serve(&self, stream: Stream, shutdown: &ShutdownWatch) {
+        let deadline = Instant::now() + self.live.load().server.limits.header_read;
+        match timeout_at(deadline, self.listeners.open(stream)).await {
+            Ok(Some(Opened::Http1(stream))) => h1::serve(self, stream, deadline, shutdown).await,
+            Ok(Some(Opened::Http2(stream))) => h2::serve(self, stream, deadline, shutdown).await,
+            Ok(None) => {}
+            Err(_) => METRICS.limits_hit.with_label_values(&["header_read"]).inc(),
+        }
+    }
+
+    /// Tells a client for which there is no room, and closes. With TLS it only closes: a handshake is most of the work.
     async fn refuse(&self, mut stream: Stream) {
         METRICS.limits_hit.with_label_values(&["connections"]).inc();
-        h1::tell(&mut stream, OwnError::TooManyConnections, Dialect::OpenAi).await;
+        if self.listeners.is_plain(&stream) {
+            h1::tell(&mut stream, OwnError::TooManyConnections, Dialect::OpenAi).await;
+        }
     }
 }
 
@@ -43,11 +64,10 @@ impl Edge {
 impl ServerApp for Edge {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let open = Open::new(self);
-        let limits = self.limits();
-        if open.count > limits.connections {
+        if open.count > self.live.load().server.limits.connections {
             self.refuse(stream).await;
         } else {
-            h1::serve(self, stream, Instant::now() + limits.header_read, shutdown).await;
+            self.serve(stream, shutdown).await;
         }
         None
     }

@@ -74,7 +74,7 @@ fn is_clients(error: &Error) -> bool {
     use ErrorType::*;
     let of_connection = matches!(
         error.etype(),
-        ConnectionClosed | ReadError | WriteError | ReadTimedout | WriteTimedout | ConnectError
+        ConnectionClosed | ReadError | WriteError | ReadTimedout | WriteTimedout | ConnectError | H2Error
     );
     *error.esource() == ErrorSource::Downstream && of_connection
 }
@@ -87,12 +87,14 @@ fn has_begun(answer: &ResponseHeader) -> bool {
 fn own_error(error: &Error, context: &Context) -> OwnError {
     use ErrorType::*;
     match (error.esource(), error.etype()) {
-        (ErrorSource::Upstream, ConnectTimedout | ConnectRefused | ConnectNoRoute | ConnectError | SocketError) => {
-            match context.in_flight.as_ref().is_some_and(InFlight::is_lost) {
-                true => OwnError::ResponseGone,
-                false => OwnError::NoReplica,
-            }
-        }
+        (
+            ErrorSource::Upstream,
+            ConnectTimedout | ConnectRefused | ConnectNoRoute | ConnectError | SocketError | TLSHandshakeFailure
+            | TLSHandshakeTimedout | InvalidCert | HandshakeError,
+        ) => match context.in_flight.as_ref().is_some_and(InFlight::is_lost) {
+            true => OwnError::ResponseGone,
+            false => OwnError::NoReplica,
+        },
         (ErrorSource::Upstream, _) => OwnError::ReplicaFailed,
         (ErrorSource::Downstream, _) => OwnError::BadRequest,
         _ => OwnError::Internal,

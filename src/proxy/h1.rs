@@ -17,9 +17,6 @@ use crate::metrics::METRICS;
 use crate::request::Dialect;
 use crate::request::head::{self, Fault};
 
-/// A connection waits this long for its next request.
-const KEEPALIVE: Duration = Duration::from_secs(60);
-
 /// A client that was refused is still read from for this long: a connection closed on unread bytes loses the answer.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -29,7 +26,7 @@ pub async fn serve(edge: &Edge, stream: Stream, deadline: Instant, shutdown: &Sh
     let mut settings: Option<HttpPersistentSettings> = None;
     let mut deadline = Some(deadline);
     loop {
-        let idle_until = deadline.unwrap_or_else(|| Instant::now() + KEEPALIVE);
+        let idle_until = deadline.unwrap_or_else(|| Instant::now() + edge.idle());
         let mut stopping = shutdown.clone();
         tokio::select! {
             // What has come already is served.
@@ -37,9 +34,8 @@ pub async fn serve(edge: &Edge, stream: Stream, deadline: Instant, shutdown: &Sh
             () = stream.begins() => {}
             _ = stopping.wait_for(|begun| *begun) => return,
             () = sleep_until(idle_until) => {
-                if deadline.is_some() {
-                    METRICS.limits_hit.with_label_values(&["header_read"]).inc();
-                }
+                let limit = if deadline.is_some() { "header_read" } else { "idle" };
+                METRICS.limits_hit.with_label_values(&[limit]).inc();
                 return;
             }
         }
@@ -61,7 +57,7 @@ pub async fn serve(edge: &Edge, stream: Stream, deadline: Instant, shutdown: &Sh
         let mut session = ServerSession::new_http1(Box::new(stream));
         match settings.take() {
             Some(settings) => settings.apply_to_session(&mut session),
-            None => session.set_keepalive((!*shutdown.borrow()).then_some(KEEPALIVE.as_secs())),
+            None => session.set_keepalive((!*shutdown.borrow()).then_some(edge.idle().as_secs())),
         }
         // Pingora takes it for bytes that were read with the request before.
         session.set_pipelined_prefix(head);

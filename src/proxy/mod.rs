@@ -1,9 +1,10 @@
 //! The one `ProxyHttp`: reads a request, has it routed, sends it, watches the answer pass.
 //!
-//! The path of a request through the files: [`connection`](Edge) takes the connection, [`h1`] its requests, whose
-//! heads [`turnstile`] checks, [`callers`] asks who calls, [`intake`] reads the body, [`asked`] finds model and session, [`parking`] waits for room where there is none, [`upstream`] sends it and tries again elsewhere, [`answer`]
-//! lets the response pass and reads its usage, [`changes`] is what the operator changes of it, [`ending`] counts and logs. Errors
-//! of the balancer's own are in [`error`], answers of its own in [`local`].
+//! The path of a request through the files: [`connection`](Edge) takes the connection, [`listeners`] opens it, [`h1`] or
+//! [`h2`] serves it ([`turnstile`] checks the heads of the first), [`callers`] asks who calls, [`intake`] reads the body,
+//! [`asked`] finds model and session, [`parking`] waits for room where there is none, [`upstream`] sends it and tries again
+//! elsewhere, [`answer`] lets the response pass and reads its usage, [`changes`] is what the operator changes of it, [`ending`]
+//! counts and logs. Errors of the balancer's own are in [`error`], answers of its own in [`local`].
 
 mod access_log;
 mod activity;
@@ -19,7 +20,9 @@ mod cors;
 mod ending;
 mod error;
 mod h1;
+mod h2;
 mod intake;
+mod listeners;
 mod local;
 mod parking;
 mod presence;
@@ -46,6 +49,7 @@ pub use activity::Activity;
 pub use buffered::Buffered;
 pub use connection::Edge;
 pub use context::Context;
+pub use listeners::Listeners;
 pub use upstream::PINGORA_TRIES;
 
 /// The balancer as Pingora sees it.

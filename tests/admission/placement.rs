@@ -15,6 +15,20 @@ fn newcomers_spread_over_the_replicas_with_room() {
     world.parks(6);
 }
 
+/// Each comes after the last has gone, so that nothing is in flight and nothing lingers: only what is cached tells them apart.
+#[test]
+fn newcomers_one_at_a_time_spread_too() {
+    let mut world = World::new(4, admission());
+    let mut placed = [0; 4];
+    for conversation in 0..12 {
+        let turn = world.goes(conversation);
+        placed[turn.target.engine] += 1;
+        world.ends(&turn);
+        world.passes(LINGER_S + 0.001);
+    }
+    assert_eq!(placed, [3; 4]);
+}
+
 #[test]
 fn a_replica_that_holds_nothing_takes_anyone() {
     let huge = |conversation| Ask { bytes: 100 * BYTES, ..ask(conversation) };

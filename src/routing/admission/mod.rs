@@ -22,6 +22,10 @@ const IN_FLIGHT_S: f64 = 3.0;
 /// What an idle conversation with a place there adds: it will be back.
 const LINGERING_S: f64 = 1.5;
 
+/// What a conversation adds whose place there is gone and whose cache is not: it may be back, and newcomers without pause
+/// must not crowd the first replica while others stand empty.
+const RESIDENT_S: f64 = 0.3;
+
 /// The weight of the newest admission in the mean time between two.
 const NEWEST: f64 = 0.1;
 
@@ -207,23 +211,25 @@ impl Router {
     }
 
     /// Of the replicas that are `fit`, the one on which a newcomer has to expect the shortest time: until its own tokens
-    /// and those queued before it are read, and for what else is there and will be back.
+    /// and those queued before it are read, and for what else is there and will be back. Ties go to the fewest conversations.
     fn cheapest(&self, ask: &Ask, key: &Key, fit: impl Fn(ReplicaId, u64) -> bool) -> Option<ReplicaId> {
         let own = self.caches.own_tokens(self.conversations.size(key), ask.bytes);
         let cached_at = self.conversations.home(key).filter(|home| self.caches.standing(*home, key) != Standing::Gone);
         let cost_s = |id: ReplicaId| {
             let unread = if cached_at == Some(id) { 0 } else { own };
             let in_flight = f64::from(self.replicas[id.index()].in_flight);
-            let there = IN_FLIGHT_S * in_flight + LINGERING_S * self.caches.lingering(id) as f64;
+            let there = IN_FLIGHT_S * in_flight
+                + LINGERING_S * self.caches.lingering(id) as f64
+                + RESIDENT_S * self.caches.resident(id) as f64;
             (self.caches.reading_s(id, unread) + there) * self.caches.slowness(id)
         };
         self.candidates
             .iter()
             .copied()
             .filter(|id| fit(*id, own))
-            .map(|id| (cost_s(id), id))
-            .min_by(|a, b| a.0.total_cmp(&b.0))
-            .map(|(_, id)| id)
+            .map(|id| (cost_s(id), self.conversations.held_on(id), id))
+            .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
+            .map(|(_, _, id)| id)
     }
 
     /// The place in the line that a conversation had which lost its cache in the middle of its work: it came before those

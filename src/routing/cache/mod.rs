@@ -122,6 +122,11 @@ impl Caches {
         self.replicas[replica.index()].shadow.lingering()
     }
 
+    /// Conversations without a place whose cache should still be there.
+    pub fn resident(&self, replica: ReplicaId) -> usize {
+        self.replicas[replica.index()].shadow.left()
+    }
+
     /// Whether nothing has a place on a replica.
     pub fn is_free(&self, replica: ReplicaId) -> bool {
         self.replicas[replica.index()].shadow.is_free()
@@ -317,7 +322,7 @@ impl Caches {
 }
 
 fn outcome(expectation: &Expectation, tokens: Tokens, roomy: bool) -> CacheOutcome {
-    let Expectation { before, if_short, .. } = *expectation;
+    let Expectation { before, found, if_short, .. } = *expectation;
     let Some(cached) = tokens.cached else { return CacheOutcome::Unmeasured };
     if before == 0 {
         return match if_short {
@@ -330,7 +335,10 @@ fn outcome(expectation: &Expectation, tokens: Tokens, roomy: bool) -> CacheOutco
         return CacheOutcome::Kept;
     }
     match if_short {
-        CacheOutcome::Evicted if tokens.prompt < before || roomy => CacheOutcome::PromptChanged,
+        // It should have been there: only a cache that is full loses what goes on where it ended.
+        CacheOutcome::Evicted if found == Some(before) && (tokens.prompt < before || roomy) => {
+            CacheOutcome::PromptChanged
+        }
         other => other,
     }
 }

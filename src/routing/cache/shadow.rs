@@ -92,6 +92,11 @@ impl Shadow {
         self.lingering.len()
     }
 
+    /// Conversations without a place that should still be in the cache.
+    pub fn left(&self) -> usize {
+        self.left.len()
+    }
+
     /// Whether nothing runs here and nothing has a place.
     pub fn is_free(&self) -> bool {
         self.running.is_empty() && self.lingering.is_empty()

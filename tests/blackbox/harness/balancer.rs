@@ -53,7 +53,11 @@ impl Balancer {
         let output = Output::new();
         output.keep(child.stdout.take().expect("stdout is piped"));
         output.keep(child.stderr.take().expect("stderr is piped"));
-        let listen = output.line("address to listen on", |line| address(line, "listening on http://")).await;
+        let listen = output
+            .line("address to listen on", |line| {
+                address(line, "listening on http://").or(address(line, "listening on https://"))
+            })
+            .await;
         let admin = output.line("admin address", |line| address(line, "admin on http://")).await;
         Balancer { listen, admin, output, child, directory }
     }

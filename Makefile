@@ -56,6 +56,7 @@ measurements: setup
 		--warmup 600 --seconds 900 --plot docs/plots/farm
 	$(RAMP) --load open --arms off-0.27,least-in-flight,hash,prefix,affinity \
 		--warmup 600 --seconds 1800 --plot docs/plots/open
+	$(RAMP) --arms off,hash,affinity,working-set --tiers 4,8,16,24,32,48 --seconds 900 --plot docs/plots/knee
 
 BROWSER_NEEDS := $(strip $(if $(shell command -v chromium),,chromium) $(if $(shell command -v node),,nodejs) $(if $(shell command -v npm),,npm))
 
@@ -77,6 +78,7 @@ test-vllm: setup
 	cargo build --locked
 	tests/vllm/setup.sh
 	python3 -B tests/vllm/run.py conversations --homing target/debug/homing
+	python3 -B tests/vllm/run.py knee --homing target/debug/homing
 	python3 -B tests/vllm/run.py cache
 
 # Writes a real vLLM's figures anew into bench/tests/vllm_cache_script.json.

@@ -1,10 +1,11 @@
 //! Homing: an edge load balancer that sends every turn of a conversation to the vLLM replica that holds its prefix cache.
 //!
 //! A request flows one way: `proxy` reads it, [`request`] says what it asks, [`routing`] decides, [`fleet`] counts it in,
-//! `proxy` sends it, and what the answer says of its tokens is counted as it passes. [`config`] and `admin` look in from the
-//! sides. `ARCHITECTURE.md` has the map and the invariants.
+//! `proxy` sends it, and what the answer says of its tokens is counted as it passes. [`callers`] says who may ask at all.
+//! [`config`] and `admin` look in from the sides. `ARCHITECTURE.md` has the map and the invariants.
 
 mod admin;
+pub mod callers;
 pub mod config;
 mod decisions;
 pub mod fleet;

@@ -1,16 +1,20 @@
 //! The command line.
 
 use clap::{Parser, Subcommand};
-use homing::config::Config;
+use homing::config::{Config, KeyHash};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Without `RUST_LOG`: what an operator wants to know. Not Pingora's account of its own start, nor what it calls errors: a
-/// pooled connection that was busy for a moment, a client that left. What matters of that Homing logs itself.
-const LOG_FILTER: &str = "info,pingora_core=warn,pingora_core::connectors=off,pingora_proxy=off";
+/// Without `RUST_LOG`: what an operator wants to know.
+const LOG_FILTER: &str = "info";
+
+/// What `RUST_LOG` changes only where it names it: Pingora's account of its own start, and what it calls errors, a pooled
+/// connection that was busy for a moment, a client that left. What matters of that Homing logs itself. At trace these write
+/// headers and bodies, keys included.
+const QUIET: &str = "pingora_core=warn,pingora_core::connectors=off,pingora_proxy=off,h2=warn,rustls=warn";
 
 /// An edge load balancer for vLLM: every turn of a conversation goes to the replica that holds its prefix cache.
 #[derive(Parser)]
@@ -39,13 +43,25 @@ enum Command {
         /// The configuration to check
         file: PathBuf,
     },
+    /// Print a new API key for a caller, and its hash for the configuration
+    ///
+    /// The key is shown this once and kept nowhere: what is configured is its hash
+    Key,
+    /// Print a JSON schema of the configuration, for editors
+    Schema,
 }
 
 fn main() -> ExitCode {
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(LOG_FILTER)).init();
+    let env = env_logger::Env::default().default_filter_or(LOG_FILTER);
+    env_logger::Builder::new().parse_filters(QUIET).parse_env(env).init();
     let done = match Arguments::parse().command {
         Command::Serve { config } => homing::serve(&config).map_err(|error| format!("homing: {error}")),
         Command::Check { file } => check(&file),
+        Command::Key => key(),
+        Command::Schema => {
+            println!("{:#}", homing::config::schema());
+            Ok(())
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -59,8 +75,20 @@ fn main() -> ExitCode {
 fn check(path: &Path) -> Result<(), String> {
     let config = Config::load(path).map_err(|faults| faults.to_string())?;
     let models = counted(config.models.len(), "model");
-    let replicas = counted(config.replicas(), "replica");
+    let replicas = match (config.replicas(), config.discovers()) {
+        (listed, false) => counted(listed, "replica"),
+        (0, true) => "replicas discovered".into(),
+        (listed, true) => format!("{} and those discovered", counted(listed, "replica")),
+    };
     println!("{}: ok ({models}, {replicas})", path.display());
+    Ok(())
+}
+
+fn key() -> Result<(), String> {
+    let mut random = [0; 32];
+    getrandom::fill(&mut random).map_err(|error| format!("homing: the system gives no random numbers: {error}"))?;
+    let key = format!("homing-{}", hex::encode(random));
+    println!("key:  {key}\nhash: {}", KeyHash::of(key.as_bytes()));
     Ok(())
 }
 

@@ -23,7 +23,13 @@ pub struct Metrics {
     pub completion_tokens: IntCounterVec,
     pub retries: IntCounterVec,
     pub reloads: IntCounterVec,
+    pub caller_requests: IntCounterVec,
+    pub caller_tokens: IntCounterVec,
+    pub caller_refused: IntCounterVec,
+    pub caller_in_flight: IntGaugeVec,
+    pub discovery_failures: IntCounterVec,
     pub limits_hit: IntCounterVec,
+    pub tls_handshakes: IntCounterVec,
     pub connections: IntGauge,
     pub buffered_bytes: IntGauge,
     pub ready: IntGauge,
@@ -44,6 +50,8 @@ pub struct FleetGauges {
     pub prefix_hit_ratio: GaugeVec,
     pub reading_age: GaugeVec,
     pub evicted: IntCounterVec,
+    pub stored: IntGaugeVec,
+    pub stored_evicted: IntCounterVec,
     pub parked: IntGaugeVec,
     pub parked_total: IntCounterVec,
     pub park_outcomes: IntCounterVec,
@@ -103,7 +111,37 @@ impl Metrics {
                 &["model", "replica", "reason"],
             ),
             reloads: make.counters("homing_reloads_total", "Configuration reloads.", &["outcome"]),
+            caller_requests: make.counters(
+                "homing_caller_requests_total",
+                "Requests of a caller that have ended.",
+                &["caller", "status"],
+            ),
+            caller_tokens: make.counters(
+                "homing_caller_tokens_total",
+                "Tokens of a caller's requests, as the engines reported them.",
+                &["caller", "kind"],
+            ),
+            caller_refused: make.counters(
+                "homing_caller_refused_total",
+                "Requests of a caller that were refused, by what it may not or not now.",
+                &["caller", "reason"],
+            ),
+            caller_in_flight: make.int_gauges(
+                "homing_caller_in_flight",
+                "Requests of a caller, those that wait for room included.",
+                &["caller"],
+            ),
+            discovery_failures: make.counters(
+                "homing_discovery_failures_total",
+                "Looks for a model's replicas that found none, after which those known stay.",
+                &["model"],
+            ),
             limits_hit: make.counters("homing_limits_hit_total", "Times that a limit was reached.", &["limit"]),
+            tls_handshakes: make.counters(
+                "homing_tls_handshakes_total",
+                "TLS handshakes with clients, by their outcome.",
+                &["outcome"],
+            ),
             connections: make.int_gauge("homing_connections", "Client connections open."),
             buffered_bytes: make.int_gauge("homing_buffered_bytes", "Bytes of request bodies held now."),
             ready: make.int_gauge("homing_ready", "1 once a replica has answered."),
@@ -143,6 +181,16 @@ impl FleetGauges {
             evicted: make.counters(
                 "homing_conversations_evicted_total",
                 "Conversations pushed out of a model's table by its limit.",
+                &["model"],
+            ),
+            stored: make.int_gauges(
+                "homing_stored_responses",
+                "Responses kept by engines whose replica is known, and threads of them.",
+                &["model"],
+            ),
+            stored_evicted: make.counters(
+                "homing_stored_responses_evicted_total",
+                "Of those, the ones whose replica was forgotten because of the limit.",
                 &["model"],
             ),
             parked: make.int_gauges("homing_parked", "Requests that wait for room.", &["model"]),
@@ -206,6 +254,8 @@ impl FleetGauges {
             prefix_hit_ratio,
             reading_age,
             evicted,
+            stored,
+            stored_evicted,
             parked,
             parked_total,
             park_outcomes,
@@ -218,9 +268,9 @@ impl FleetGauges {
             found_tokens,
             error_tokens,
         } = self;
-        let counts = [in_flight, model_in_flight, conversations, up, parked, held_tokens, capacity_tokens];
+        let counts = [in_flight, model_in_flight, conversations, up, stored, parked, held_tokens, capacity_tokens];
         counts.iter().for_each(|gauge| gauge.reset());
-        let counters = [restarts, evicted, parked_total, park_outcomes, would_park, turns];
+        let counters = [restarts, evicted, stored_evicted, parked_total, park_outcomes, would_park, turns];
         counters.iter().for_each(|counter| counter.reset());
         [expected_tokens, found_tokens, error_tokens].iter().for_each(|counter| counter.reset());
         let gauges = [load, kv_cache_usage, running, waiting, prefix_hit_ratio, reading_age, linger];

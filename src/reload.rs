@@ -11,9 +11,11 @@ use pingora::services::background::BackgroundService;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{Config, Faults};
-use crate::fleet::Scraper;
+use crate::fleet::{Discoverer, Scraper};
 use crate::live::Current;
 use crate::metrics::METRICS;
+use crate::proxy::Listeners;
+use crate::serve::warn_if_open;
 
 /// Puts a checked configuration in the place of the one that runs.
 pub struct Reloader {
@@ -22,6 +24,8 @@ pub struct Reloader {
     pub started: Config,
     pub live: Current,
     pub scraper: Arc<Scraper>,
+    pub listeners: Arc<Listeners>,
+    pub discoverer: Arc<Discoverer>,
     pub one_at_a_time: Mutex<()>,
 }
 
@@ -41,9 +45,12 @@ impl Reloader {
         for setting in &needs_restart {
             warn!("{setting} has changed in the file: that takes a restart");
         }
+        warn_if_open(&config);
         let live = Arc::new(self.live.load().reconfigured(&config));
         self.live.store(live.clone());
+        self.listeners.renew(&config.listen);
         self.scraper.configure(live.fleet.clone(), config.scrape);
+        self.discoverer.changed.notify_one();
         info!("the configuration was reloaded");
         Ok(needs_restart)
     }

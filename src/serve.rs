@@ -17,13 +17,14 @@ use pingora::services::background::{BackgroundService, background_service};
 use pingora::services::listening::Service;
 use pingora::services::{ServiceReadyNotifier, ServiceWithDependents};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 
 use crate::admin::{Admin, HistoryService};
 use crate::config::Config;
 use crate::decisions::Decisions;
-use crate::fleet::{Fetcher, ScrapeService, Scraper, WakeService, tcp_keepalive};
+use crate::fleet::{DiscoverService, Discoverer, Fetcher, ScrapeService, Scraper, WakeService, tcp_keepalive};
 use crate::live::{Current, Live};
-use crate::proxy::{AccessLog, Activity, Buffered, Edge, PINGORA_TRIES, Proxy};
+use crate::proxy::{AccessLog, Activity, Buffered, Edge, Listeners, PINGORA_TRIES, Proxy};
 use crate::reload::{ReloadService, Reloader};
 use crate::request::KeyHasher;
 
@@ -40,9 +41,12 @@ const POOL_SIZE: usize = 1024;
 /// If the configuration does not check, an address cannot be listened on, or the system gives no thread.
 pub fn serve(path: &Path) -> Result<(), String> {
     let config = Config::load(path).map_err(|faults| faults.sentence())?;
-    let listeners: Vec<(SocketAddr, TcpListener)> =
+    let sockets: Vec<(SocketAddr, TcpListener)> =
         config.listen.iter().map(|listen| bind(listen.address)).collect::<Result<_, _>>()?;
     let admin_listener = bind(config.admin.address)?;
+    warn_if_open(&config);
+    let bound: Vec<SocketAddr> = sockets.iter().map(|(address, _)| *address).collect();
+    let listeners = Arc::new(Listeners::new(&config.listen, &bound)?);
     let access_log = AccessLog::start().map_err(|error| format!("the access log has no thread: {error}"))?;
 
     raise_open_files(config.server.limits.connections);
@@ -50,10 +54,13 @@ pub fn serve(path: &Path) -> Result<(), String> {
     let live: Current = Arc::new(ArcSwap::from_pointee(Live::new(&config)));
     let activity = Arc::new(Activity::default());
     let scraper = Arc::new(Scraper::new(live.load().fleet.clone(), config.scrape.clone()));
+    let discoverer = Arc::new(Discoverer { live: live.clone(), scraper: scraper.clone(), changed: Notify::new() });
     let reloader = Arc::new(Reloader {
         path: path.to_owned(),
         live: live.clone(),
         scraper: scraper.clone(),
+        listeners: listeners.clone(),
+        discoverer: discoverer.clone(),
         one_at_a_time: Mutex::new(()),
         started: config,
     });
@@ -70,19 +77,23 @@ pub fn serve(path: &Path) -> Result<(), String> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let admin = Admin { live: live.clone(), reloader: reloader.clone(), decisions, since };
 
-    let mut edge =
-        Service::new("edge".into(), Edge::new(pingora_proxy::http_proxy(&server.configuration, proxy), live.clone()));
+    let proxy = pingora_proxy::http_proxy(&server.configuration, proxy);
+    let mut edge = Service::new("edge".into(), Edge::new(proxy, live.clone(), activity.clone(), listeners.clone()));
     let mut socket_options = TcpSocketOptions::default();
     socket_options.tcp_keepalive = Some(tcp_keepalive());
-    for (address, _) in &listeners {
+    for address in bound {
         edge.add_tcp_with_settings(&address.to_string(), socket_options.clone());
     }
     let mut admin = Service::new("admin".into(), admin);
     admin.threads = Some(1);
     admin.add_tcp(&admin_listener.0.to_string());
 
-    let sockets = server.add_service(Sockets { listeners, admin: Some(admin_listener) });
-    server.add_service(edge).add_dependency(&sockets);
+    let sockets = server.add_service(Sockets { sockets, listeners, admin: Some(admin_listener) });
+    let discovery = server.add_service(background_service("discovery", DiscoverService(discoverer)));
+    let edge = server.add_service(edge);
+    edge.add_dependency(&sockets);
+    // Whoever connects before waits for a moment and is then served.
+    edge.add_dependency(&discovery);
     server.add_service(admin).add_dependency(&sockets);
     server.add_service(background_service("scrape", ScrapeService(scraper)));
     server.add_service(background_service("wake", WakeService(live.clone())));
@@ -113,6 +124,14 @@ fn bind(address: SocketAddr) -> Result<(SocketAddr, TcpListener), String> {
     Ok((listener.local_addr().map_err(explain)?, listener))
 }
 
+/// A balancer for one's own machine needs no keys, and one for others may stand behind something that asks for them; else
+/// it is likely a mistake.
+pub fn warn_if_open(config: &Config) {
+    for address in config.open_to_anyone() {
+        warn!("anyone who reaches {address} may use the models: no callers are configured");
+    }
+}
+
 /// Every client connection may need one to an engine beside it, so the usual 1,024 open files would be the first limit met.
 fn raise_open_files(connections: usize) {
     let wanted = 2 * connections as u64;
@@ -135,7 +154,8 @@ fn random_seed() -> Result<[u8; 16], String> {
 
 /// Hands the sockets to Pingora, which looks for them by address before it opens its own.
 struct Sockets {
-    listeners: Vec<(SocketAddr, TcpListener)>,
+    sockets: Vec<(SocketAddr, TcpListener)>,
+    listeners: Arc<Listeners>,
     admin: Option<(SocketAddr, TcpListener)>,
 }
 
@@ -143,20 +163,20 @@ struct Sockets {
 impl ServiceWithDependents for Sockets {
     async fn start_service(
         &mut self,
-        sockets: Option<ListenFds>,
+        fds: Option<ListenFds>,
         _shutdown: ShutdownWatch,
         _listeners_per_fd: usize,
         ready: ServiceReadyNotifier,
     ) {
-        if let Some(sockets) = sockets {
-            let mut sockets = sockets.lock();
-            for (address, listener) in self.listeners.drain(..) {
-                info!("listening on http://{address}");
-                sockets.add(address.to_string(), listener.into_raw_fd());
+        if let Some(fds) = fds {
+            let mut fds = fds.lock();
+            for ((address, listener), scheme) in self.sockets.drain(..).zip(self.listeners.schemes()) {
+                info!("listening on {scheme}://{address}");
+                fds.add(address.to_string(), listener.into_raw_fd());
             }
             if let Some((address, listener)) = self.admin.take() {
                 info!("admin on http://{address}");
-                sockets.add(address.to_string(), listener.into_raw_fd());
+                fds.add(address.to_string(), listener.into_raw_fd());
             }
         }
         ready.notify_ready();

@@ -7,6 +7,7 @@ use homing::fleet::vllm_metrics::{self, EngineMetrics, RankMetrics};
 use homing::request::endpoint::{self, Dialect, Endpoint, Kind, Local, Route};
 use homing::request::key::{Caller, KeyHasher};
 use homing::request::peek::peek;
+use homing::request::rewrite::{Renamed, UnaskedUsage};
 use homing::request::session::{self, Found, InHeaders, Rules};
 use homing::request::source::KeySource;
 use homing::request::usage::{self, Usage, UsageReader};
@@ -125,6 +126,38 @@ fn usage_that_counts_up_is_overwritten() {
     let answer = message(&sample("answers/openai-chat-stream-contusage.http"));
     let last = memchr::memmem::rfind(&answer.body, b"\"choices\":[]").expect("a final usage");
     assert_eq!(streamed(&answer.body[..last], 1460), used(1017, None, 8));
+}
+
+/// The capture's model is tiny everywhere: all that changes is its name.
+#[test]
+fn every_answer_can_bear_the_clients_name() {
+    for name in samples("answers") {
+        let answer = message(&sample(&format!("answers/{name}")));
+        let streamed = answer.headers["content-type"].as_bytes().starts_with(b"text/event-stream");
+        let text = String::from_utf8(answer.body.clone()).expect("text");
+        for piece in [1, 7, 1460, usize::MAX] {
+            let mut renamed = if streamed { Renamed::stream("claude-x") } else { Renamed::whole("claude-x") };
+            let mut out = Vec::new();
+            answer.body.chunks(piece.min(answer.body.len())).for_each(|piece| renamed.feed(piece, &mut out));
+            let expected = text.replace(r#""model":"tiny""#, r#""model":"claude-x""#);
+            assert_eq!(String::from_utf8(out).expect("text"), expected, "{name} in pieces of {piece}");
+        }
+    }
+}
+
+/// What a client that asked for no usage would have got, were it not for the one chunk.
+#[test]
+fn the_chunk_of_usage_can_be_hidden() {
+    for name in samples("answers").iter().filter(|name| name.contains("stream")) {
+        let body = message(&sample(&format!("answers/{name}"))).body;
+        let (mut filter, mut out) = (UnaskedUsage::default(), Vec::new());
+        body.chunks(100).for_each(|piece| filter.feed(piece, &mut out));
+        filter.finish(&mut out);
+        let text = String::from_utf8(body).expect("text");
+        let expected: String =
+            text.split_inclusive("\n\n").filter(|event| !event.contains(r#""choices":[],"#)).collect();
+        assert_eq!(String::from_utf8(out).expect("text"), expected, "{name}");
+    }
 }
 
 #[test]

@@ -53,6 +53,7 @@ fn the_shipped_examples_check() {
     assert_ok(&conf.join("homing.yaml"), "1 model, 5 replicas");
     assert_ok(&conf.join("engines.yaml"), "1 model, 2 replicas");
     assert_ok(&conf.join("data-parallel.yaml"), "1 model, 4 replicas");
+    assert_ok(&conf.join("kubernetes.yaml"), "1 model, replicas discovered");
 }
 
 #[test]
@@ -95,7 +96,7 @@ models:
     affinity: maybe
     max_num_seqs: 99999999999999999999999999
     replicas:
-      - url: https://h
+      - url: ftp://h
       - [x]
     idle_forget: 30 min
     idle_forget: 30 min
@@ -109,7 +110,7 @@ models:
              found \"localhost:8080\"",
             "line 4, column 10: server.grace: expected a duration from 0 s to 24 h, such as 10 min, found 10",
             "line 5, column 3: server: expected one of threads, grace, access_log, response_headers, client_credentials, \
-             limits, found \"thread\"",
+             cors, limits, http2, found \"thread\"",
             "line 6, column 15: server.access_log: expected one of `text`, `json`, `off`, found \"xml\"",
             "line 7, column 18: server.limits.body: expected a size from 1 KiB to 1 GiB, such as 64 MiB, found \"64 MB\"",
             "line 7, column 38: server.limits.connections: expected a whole number from 1 to 1000000, such as 16384, found 1000.0",
@@ -117,8 +118,8 @@ models:
             "line 10, column 15: models[0].affinity: expected on or off, found \"maybe\"",
             "line 11, column 19: models[0].max_num_seqs: expected a whole number from 1 to 65536, such as 256, \
              found 99999999999999999999999999",
-            "line 13, column 14: models[0].replicas[0].url: expected http://HOST:PORT (https to engines is not supported), \
-             found \"https://h\"",
+            "line 13, column 14: models[0].replicas[0].url: expected http://HOST:PORT or https://HOST:PORT, \
+             found \"ftp://h\"",
             "line 14, column 10: models[0].replicas[1]: expected a mapping, found a list",
             "line 16, column 5: models[0]: expected idle_forget once, found it again",
             "line 17, column 5: models[1].name: expected a name, since there are several models, found nothing",
@@ -250,6 +251,22 @@ fn models_must_be_told_apart() {
     );
 }
 
+/// Where replicas are to be looked for; nobody looks.
+#[test]
+fn wrong_places_to_look_are_named() {
+    let table = include_str!("check/discovery.txt");
+    for (index, (replicas, faults)) in cases(table).enumerate() {
+        assert_faults(&format!("discovery-{index}"), format!("models:\n- replicas: {replicas}\n"), &faults);
+    }
+    for (index, replicas) in ["{dns: 'no-such.host:1'}", "{file: no-such.yaml, every: 1 h}"].iter().enumerate() {
+        let path = written(&format!("discovered-{index}.yaml"), format!("models: [{{replicas: {replicas}}}]\n"));
+        assert_ok(&path, "1 model, replicas discovered");
+    }
+    let mixed = "models: [{name: a, replicas: [{url: 'http://h'}]}, {name: b, replicas: {file: f}}]";
+    let path = written("mixed.yaml", mixed);
+    assert_ok(&path, "2 models, 1 replica and those discovered");
+}
+
 /// One wrong setting of a model.
 #[test]
 fn wrong_settings_of_admission_are_named() {
@@ -307,6 +324,80 @@ fn secrets_are_checked_and_never_shown() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 
+/// A caller or a key that is listed twice, and callers in a file beside, whose faults are told with both places.
+#[test]
+fn callers_must_be_told_apart() {
+    let hash = |digit: char| format!("sha256:{}", digit.to_string().repeat(64));
+    let caller = |name: &str, key: char| format!("- {{name: {name}, keys: ['{}']}}\n", hash(key));
+    let two = |one: (&str, char), other: (&str, char)| caller(one.0, one.1) + &caller(other.0, other.1);
+    let same_name = "[1].name: expected one that is not listed before, found \"a\"";
+    let same_key = "[1].keys[0]: expected one that is not listed before, found something else";
+    for (index, (list, fault)) in
+        [(two(("a", '1'), ("a", '2')), same_name), (two(("a", '1'), ("b", '1')), same_key)].into_iter().enumerate()
+    {
+        let yaml = format!("{MINIMAL}callers:\n{list}");
+        let output = check(&written(&format!("callers-{index}.yaml"), yaml));
+        assert!(text(&output.stderr).contains(&format!(": callers{fault}")), "{}", text(&output.stderr));
+        written(&format!("beside-{index}.yaml"), list);
+        let path = written(
+            &format!("callers-beside-{index}.yaml"),
+            format!("{MINIMAL}callers: {{file: beside-{index}.yaml}}\n"),
+        );
+        let output = check(&path);
+        let told = text(&output.stderr);
+        assert!(
+            told.contains(": line 2, column 17: callers.file: expected a sound list of callers, found in "),
+            "{told}"
+        );
+        assert!(told.contains(&format!("beside-{index}.yaml: line 2, column ")) && told.contains(fault), "{told}");
+    }
+    let output = check(&written("callers-nowhere.yaml", format!("{MINIMAL}callers: {{file: none.yaml}}\n")));
+    let told = text(&output.stderr);
+    assert!(
+        told.contains(": line 2, column 17: callers.file: ") && told.contains("none.yaml: cannot be read: "),
+        "{told}"
+    );
+    written("beside-sound.yaml", two(("a", '1'), ("b", '2')));
+    assert_ok(
+        &written("callers-beside.yaml", format!("{MINIMAL}callers: {{file: beside-sound.yaml}}\n")),
+        "1 model, 1 replica",
+    );
+}
+
+/// A certificate for `h`, signed by itself, and its key.
+fn pair() -> (String, String) {
+    let pair = rcgen::generate_simple_self_signed(["h".to_owned()]).expect("a certificate");
+    (pair.cert.pem(), pair.signing_key.serialize_pem())
+}
+
+#[test]
+fn certificates_and_keys_are_read_and_checked() {
+    let ((certificate, key), (_, another)) = (pair(), pair());
+    written("sound.pem", &certificate);
+    written("sound.pem.key", &key);
+    written("another.pem.key", &another);
+    written("both.pem", format!("{certificate}{key}"));
+    written("empty.pem", "");
+    written("broken.pem", "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n");
+    written("huge.pem", vec![b'#'; (1 << 20) + 1]);
+    let sound = "\
+listen:
+- {address: '127.0.0.1:0', tls: {certificate: sound.pem, key: sound.pem.key}}
+- {address: '127.0.0.1:0', tls: {certificate: both.pem, key: both.pem}}
+models: [{tls: {ca: sound.pem}, replicas: [{url: 'https://h'}, {url: 'https://i', tls: {ca: both.pem, sni: h}}]}]
+";
+    assert_ok(&written("tls.yaml", sound), "1 model, 2 replicas");
+    let table = include_str!("check/tls.txt");
+    for (index, (tls, faults)) in cases(table).enumerate() {
+        assert_faults(&format!("tls-{index}"), format!("{tls}\n{MINIMAL}"), &faults);
+    }
+    let table = include_str!("check/engines_tls.txt");
+    for (index, (engine, faults)) in cases(table).enumerate() {
+        let yaml = format!("models:\n- replicas:\n  - {engine}\n");
+        assert_faults(&format!("engine-tls-{index}"), yaml, &faults);
+    }
+}
+
 #[test]
 fn serve_says_in_one_line_what_is_wrong_with_its_file() {
     let path = written("serve.yaml", "server: {threads: 0}\n");
@@ -316,4 +407,33 @@ fn serve_says_in_one_line_what_is_wrong_with_its_file() {
     assert!(error.contains("; line 1, column 19: server.threads: expected "), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
     assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn aliases_need_a_name_beside_them_and_stand_once() {
+    let replicas = "replicas: [{url: 'http://h:1'}]";
+    assert_faults(
+        "aliases_without_a_name",
+        format!("models:\n  - aliases: [a]\n    rewrite: on\n    usage_injection: on\n    {replicas}\n"),
+        &[
+            "line 2, column 15: models[0].aliases: expected none, since any name goes to a model without one, found a list",
+            "line 3, column 14: models[0].rewrite: expected off, since the model has no name to put in place of the \
+             client's, found \"on\"",
+        ],
+    );
+    assert_faults(
+        "aliases_twice",
+        format!(
+            "models:\n  - {{name: x, aliases: ['a*', b], {replicas}}}\n  - {{name: y, aliases: [b, 'a*', ''], rewrite: 7, \
+             {replicas}}}\n"
+        ),
+        &[
+            "line 3, column 25: models[1].aliases[0]: expected one that is not listed before, found \"b\"",
+            "line 3, column 28: models[1].aliases[1]: expected one that is not listed before, found \"a*\"",
+            "line 3, column 34: models[1].aliases[2]: expected text of 1 to 256 characters, found \"\"",
+            "line 3, column 48: models[1].rewrite: expected on or off, found 7",
+        ],
+    );
+    let path = written("aliases_sound.yaml", format!("models: [{{aliases: [], rewrite: off, {replicas}}}]\n"));
+    assert_ok(&path, "1 model, 1 replica");
 }

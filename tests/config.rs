@@ -1,7 +1,8 @@
 //! What a file that checks means, what a reload may change, and that no text at all breaks the reader.
 
 use homing::config::{
-    AccessLog, Agents, Bounds, ClientCredentials, Config, EngineUrl, Faults, Quantity, SpillThreshold, settings,
+    AccessLog, Agents, Bounds, ClientCredentials, Config, EngineUrl, Faults, Quantity, Replicas, Source,
+    SpillThreshold, settings,
 };
 use homing::request::source::KeySource;
 use homing::routing::{Admission, AdmissionMode, Overdue};
@@ -31,6 +32,7 @@ fn the_reference_states_the_defaults() {
     assert_eq!(reference.server, defaults.server);
     assert_eq!(reference.session, defaults.session);
     assert_eq!(reference.scrape, defaults.scrape);
+    assert_eq!(reference.callers, defaults.callers);
     let (stated, default) = (&reference.models[0], &defaults.models[0]);
     assert_eq!(stated.affinity, default.affinity);
     assert_eq!(stated.spill_threshold, default.spill_threshold);
@@ -52,7 +54,8 @@ server:
   access_log: off
   response_headers: no
   client_credentials: drop
-  limits: {body: 512MiB, buffered: 1073741824, header_read: 500 ms, body_read: 2min, connections: 7}
+  limits: {body: 512MiB, buffered: 1073741824, header_read: 500 ms, body_read: 2min, idle: 5 s, connections: 7}
+  http2: {streams: 3, header_list: 16 KiB, window: 65536}
 session: {headers: [X-Session], sources: [opening, body_user], agents: together}
 scrape: {interval: 1 s, timeout: 250ms, max_size: 1 KiB}
 models:
@@ -62,7 +65,8 @@ models:
     max_num_seqs: 0x10
     idle_forget: 1 h
     conversations_max: 5
-    replicas: [{url: 'http://Engine_1/'}, {url: 'http://[0:0::1]:81', data_parallel_size: 4}]
+    http2: on
+    replicas: [{url: 'http://Engine_1/', http2: off}, {url: 'https://[0:0::1]:81', data_parallel_size: 4}]
 ",
     );
     assert_eq!(config.listen[1].address.to_string(), "[::1]:80");
@@ -75,7 +79,9 @@ models:
     assert_eq!((limits.body_bytes, limits.buffered_bytes), (1 << 29, 1 << 30));
     assert_eq!(limits.header_read, Duration::from_millis(500));
     assert_eq!(limits.body_read, Duration::from_secs(120));
-    assert_eq!(limits.connections, 7);
+    assert_eq!((limits.idle, limits.connections), (Duration::from_secs(5), 7));
+    let http2 = &config.server.http2;
+    assert_eq!((http2.streams, http2.header_list_bytes, http2.window_bytes), (3, 16 << 10, 64 << 10));
     assert_eq!(config.session.headers, ["x-session"]);
     assert_eq!(config.session.sources, [KeySource::Opening, KeySource::BodyUser]);
     assert_eq!(config.session.agents, Agents::Together);
@@ -86,10 +92,44 @@ models:
     assert!(!model.affinity);
     assert_eq!(model.spill_threshold, SpillThreshold::Set(3));
     assert_eq!(model.max_num_seqs, Some(16));
-    assert_eq!(model.replicas[0].url.name(), "engine_1:80");
-    assert_eq!(model.replicas[1].url.name(), "[::1]:81");
-    assert_eq!(model.replicas[1].url.host(), "::1");
+    let replicas = model.replicas.listed();
+    assert_eq!(replicas[0].url.name(), "engine_1:80");
+    assert_eq!(replicas[1].url.name(), "[::1]:81");
+    assert_eq!([false, true], [0, 1].map(|n| replicas[n].url.tls()));
+    assert_eq!([false, true], [0, 1].map(|n| replicas[n].transport.http2));
+    assert_eq!(replicas[1].url.host(), "::1");
     assert_eq!(config.replicas(), 5);
+}
+
+#[test]
+fn replicas_may_be_looked_for() {
+    let discovery = |replicas: &str| {
+        let config = sound(&format!("listen: [{{address: '0.0.0.0:8080'}}]\nmodels: [{{replicas: {replicas}}}]"));
+        assert!(config.discovers());
+        match &config.models[0].replicas {
+            Replicas::Discovered(discovery) => discovery.clone(),
+            Replicas::Listed(_) => panic!("{replicas}"),
+        }
+    };
+    let by_name = discovery("{dns: 'VLLM.svc:8000', every: 10 s, data_parallel_size: 4}");
+    assert_eq!(by_name.every, Duration::from_secs(10));
+    let Source::Dns(named) = &by_name.source else { panic!("{by_name:?}") };
+    assert_eq!((named.url.name(), named.data_parallel_size), ("vllm.svc:8000".into(), 4));
+    let at = |address: &str| by_name.engine_at(named, address.parse().expect("an address"));
+    let found = at("fd00::1").expect("an engine");
+    assert_eq!((found.url.name(), found.data_parallel_size), ("[fd00::1]:8000".into(), 4));
+
+    let in_file = discovery("{file: replicas.yaml}");
+    assert_eq!(in_file.source, Source::File("replicas.yaml".into()));
+    assert_eq!(in_file.every, settings::DISCOVERY_EVERY.default);
+    // Neither may lead back here.
+    let own = discovery("{dns: 'balancer.svc:8080'}");
+    let Source::Dns(named) = &own.source else { panic!("{own:?}") };
+    assert!(own.engine_at(named, "127.0.0.1".parse().expect("an address")).is_err());
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("own.yaml");
+    fs::write(&file, "- url: http://127.0.0.1:8080").expect("the folder for tests can be written");
+    let faults = own.read(&file).expect_err("an address of this balancer").to_string();
+    assert!(faults.contains("[0].url: expected an engine, not an address of this balancer"), "{faults}");
 }
 
 #[test]
@@ -138,10 +178,46 @@ fn switches_are_read_in_every_spelling() {
 }
 
 #[test]
+fn callers_are_read_as_written() {
+    let key = homing::config::KeyHash::of(b"key");
+    let config = sound(&format!(
+        "\
+callers:
+  - name: team-a
+    keys: ['{key}']
+  - name: team.b_2
+    keys: ['{}', '{}']
+    models: [a, 'qwen?-*']
+    requests_per_minute: 10
+    in_flight: 2
+    conversations: 3
+    weight: 4
+models: [{{name: a, replicas: [{{url: 'http://h:1'}}]}}]
+server: {{cors: {{origins: ['http://localhost:3000', 'https://chat.example']}}}}
+",
+        homing::config::KeyHash::of(b"one"),
+        homing::config::KeyHash::of(b"two"),
+    ));
+    assert_eq!(config.server.origins, ["http://localhost:3000", "https://chat.example"]);
+    let [open, bound] = &config.callers.expect("callers")[..] else { panic!("two callers") };
+    assert!(open.may_use("a") && open.may_use("*") && open.keys[0].equals(&key));
+    assert_eq!((open.requests_per_minute, open.in_flight, open.conversations, open.weight), (None, None, None, 1));
+    assert!(bound.may_use("a") && bound.may_use("qwen3-") && !bound.may_use("qwen-3") && !bound.may_use("b"));
+    assert_eq!(bound.keys.len(), 2);
+    assert_eq!(
+        (bound.requests_per_minute, bound.in_flight, bound.conversations, bound.weight),
+        (Some(10), Some(2), Some(3), 4)
+    );
+    let shown = format!("{bound:?}");
+    assert!(!shown.contains(&bound.keys[0].to_string()[7..]), "{shown}");
+}
+
+#[test]
 fn an_engine_url_has_one_spelling() {
     let url = |text| EngineUrl::parse(text).map(|url| url.to_string());
     assert_eq!(url("http://H"), Ok("http://h:80".into()));
     assert_eq!(url("HTTP://h:80/"), Ok("http://h:80".into()));
+    assert_eq!(url("https://H"), Ok("https://h:443".into()));
     assert_eq!(url("http://[0:0::1]:8"), Ok("http://[::1]:8".into()));
     assert!(url("").is_err());
 }
@@ -154,7 +230,7 @@ fn a_secret_comes_from_beside_the_file_and_hides() {
     let file = folder.join("homing.yaml");
     fs::write(&file, "models: [{replicas: [{url: 'http://h', api_key: {file: key}}]}]").expect("the same");
     let config = Config::load(&file).expect("the file is sound");
-    let key = config.models[0].replicas[0].api_key.as_ref();
+    let key = config.models[0].replicas.listed()[0].api_key.as_ref();
     assert_eq!(key.map(|key| key.expose()), Some("sk-hidden"));
     assert!(!format!("{config:?}").contains("sk-hidden"));
 }
@@ -200,19 +276,30 @@ fn the_document_states_defaults_and_ranges() {
     assert_documented("server.grace", settings::GRACE);
     assert_documented("server.limits.body", settings::BODY);
     assert_documented("server.limits.buffered", settings::BUFFERED);
+    assert_documented("server.limits.header_bytes", settings::HEADER_BYTES);
+    assert_documented("server.limits.headers", settings::HEADERS);
     assert_documented("server.limits.header_read", settings::HEADER_READ);
     assert_documented("server.limits.body_read", settings::BODY_READ);
+    assert_documented("server.limits.idle", settings::IDLE);
     assert_documented("server.limits.connections", settings::CONNECTIONS);
+    assert_documented("server.http2.streams", settings::STREAMS);
+    assert_documented("server.http2.header_list", settings::HEADER_LIST);
+    assert_documented("server.http2.window", settings::WINDOW);
     assert_documented("scrape.interval", settings::SCRAPE_INTERVAL);
     assert_documented("scrape.timeout", settings::SCRAPE_TIMEOUT);
     assert_documented("scrape.max_size", settings::SCRAPE_SIZE);
     assert_documented("models[].idle_forget", settings::IDLE_FORGET);
     assert_documented("models[].conversations_max", settings::CONVERSATIONS);
     assert_documented("models[].replicas[].data_parallel_size", settings::DATA_PARALLEL_SIZE);
+    assert_documented("models[].replicas.every", settings::DISCOVERY_EVERY);
     assert_documented("models[].admission.max_wait", settings::MAX_WAIT);
     assert_documented("models[].admission.parked_max", settings::PARKED);
     assert_eq!(row("models[].admission.rotate").1, format!("off, or {}", settings::ROTATE));
     assert_eq!(row("models[].admission.linger").1, format!("auto, or {}", settings::LINGER));
+    assert_documented("callers[].weight", settings::CALLER_WEIGHT);
+    assert_eq!(row("callers[].requests_per_minute").1, settings::CALLER_RATE.to_string());
+    assert_eq!(row("callers[].in_flight").1, settings::CALLER_IN_FLIGHT.to_string());
+    assert_eq!(row("callers[].conversations").1, settings::CALLER_CONVERSATIONS.to_string());
     assert_eq!(row("models[].kv_cache_tokens").1, settings::KV_CACHE_TOKENS.to_string());
     assert_eq!(row("server.threads").1, settings::threads().to_string());
     assert_eq!(row("models[].max_num_seqs").1, settings::MAX_NUM_SEQS.to_string());
@@ -226,12 +313,18 @@ fn every_setting_stands_in_the_document_and_the_reference() {
     let sections = [
         ("", "x: 1".to_owned()),
         ("listen[].", "listen: [{x: 1}]".into()),
+        ("listen[].tls.", "listen: [{tls: {x: 1}}]".into()),
         ("admin.", "admin: {x: 1}".into()),
         ("server.", "server: {x: 1}".into()),
+        ("server.cors.", "server: {cors: {x: 1}}".into()),
         ("server.limits.", "server: {limits: {x: 1}}".into()),
+        ("callers.", "callers: {x: 1}".into()),
+        ("callers[].", "callers: [{x: 1}]".into()),
+        ("server.http2.", "server: {http2: {x: 1}}".into()),
         ("session.", "session: {x: 1}".into()),
         ("scrape.", "scrape: {x: 1}".into()),
         ("models[].", "models: [{x: 1}]".into()),
+        ("models[].tls.", "models: [{tls: {x: 1}}]".into()),
         ("models[].admission.", "models: [{admission: {x: 1}}]".into()),
         ("models[].replicas[].", "models: [{replicas: [{x: 1}]}]".into()),
     ];

@@ -2,7 +2,9 @@
 
 use parking_lot::Mutex;
 
+use crate::callers::Callers;
 use crate::fleet::{Fleet, Model, now};
+use crate::live::Live;
 use crate::metrics::METRICS;
 use crate::routing::{AdmissionCounts, CacheOutcome, ReplicaSnapshot, Snapshot, State};
 
@@ -14,10 +16,15 @@ pub fn ready(fleet: &Fleet) -> bool {
     fleet.models().iter().any(|model| model.engines().iter().any(|(_, engine)| engine.answered()))
 }
 
-/// Sets every gauge of the fleet anew.
-pub fn set(fleet: &Fleet) {
+/// Sets every gauge of the fleet and of the callers anew.
+pub fn set(live: &Live) {
+    let fleet = &live.fleet;
     let _one_at_a_time = SETTING.lock();
     METRICS.fleet.reset();
+    METRICS.caller_in_flight.reset();
+    for caller in live.callers.iter().flat_map(Callers::iter) {
+        METRICS.caller_in_flight.with_label_values(&[caller.name()]).set(i64::from(caller.in_flight()));
+    }
     METRICS.ready.set(i64::from(ready(fleet)));
     fleet.models().iter().for_each(|model| set_model(model));
 }
@@ -27,6 +34,8 @@ fn set_model(model: &Model) {
     let label = [model.label()];
     METRICS.fleet.model_in_flight.with_label_values(&label).set(snapshot.in_flight as i64);
     METRICS.fleet.evicted.with_label_values(&label).inc_by(snapshot.conversations_evicted);
+    METRICS.fleet.stored.with_label_values(&label).set(snapshot.stored as i64);
+    METRICS.fleet.stored_evicted.with_label_values(&label).inc_by(snapshot.stored_evicted);
     set_admission(model.label(), &snapshot);
     set_caches(model.label(), &snapshot);
     for replica in &snapshot.replicas {

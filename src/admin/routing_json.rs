@@ -20,6 +20,8 @@ struct Routing<'a> {
     conversations_max: usize,
     conversations: u64,
     conversations_evicted: u64,
+    stored: u64,
+    stored_evicted: u64,
     /// Since when the totals count, in seconds since 1970.
     since: u64,
     totals: Totals,
@@ -86,6 +88,8 @@ pub fn of(model: &Model, since: u64) -> Value {
         conversations_max: snapshot.settings.conversations_max,
         conversations: snapshot.conversations,
         conversations_evicted: snapshot.conversations_evicted,
+        stored: snapshot.stored,
+        stored_evicted: snapshot.stored_evicted,
         since,
         totals: Totals {
             in_flight: snapshot.in_flight,

@@ -1,5 +1,6 @@
 //! Numbers with a unit, a default and a range.
 
+use serde_json::{Value, json};
 use std::fmt;
 use std::time::Duration;
 
@@ -31,6 +32,9 @@ pub trait Quantity: Copy + PartialOrd {
     const WHAT: &'static str;
 
     fn read(text: &str) -> Option<Self>;
+
+    /// A JSON schema of how it is written; what has a unit has no range there.
+    fn schema(bounds: &Bounds<Self>) -> Value;
 
     /// Written as the file would have it, in the largest unit that loses nothing.
     fn show(&self) -> String;
@@ -69,6 +73,10 @@ impl Quantity for Bytes {
         }
     }
 
+    fn schema(bounds: &Bounds<Bytes>) -> Value {
+        json!({ "anyOf": [integer(bounds.min.0, bounds.max.0), with_unit(SIZES)] })
+    }
+
     fn show(&self) -> String {
         largest_unit(self.0, SIZES)
     }
@@ -81,6 +89,13 @@ impl Quantity for Duration {
         match split(text) {
             ("0", "") => Some(Duration::ZERO),
             (digits, unit) => in_unit(digits, unit, TIMES).map(Duration::from_millis),
+        }
+    }
+
+    fn schema(bounds: &Bounds<Duration>) -> Value {
+        match bounds.min.is_zero() {
+            true => json!({ "anyOf": [{ "const": 0 }, with_unit(TIMES)] }),
+            false => with_unit(TIMES),
         }
     }
 
@@ -102,6 +117,10 @@ macro_rules! counted {
                 number(text)?.try_into().ok()
             }
 
+            fn schema(bounds: &Bounds<$number>) -> Value {
+                integer(bounds.min as u64, bounds.max as u64)
+            }
+
             fn show(&self) -> String {
                 self.to_string()
             }
@@ -109,6 +128,15 @@ macro_rules! counted {
     )*};
 }
 counted!(u32, u64, usize);
+
+fn integer(min: u64, max: u64) -> Value {
+    json!({ "type": "integer", "minimum": min, "maximum": max })
+}
+
+fn with_unit(units: &[(&str, u64)]) -> Value {
+    let names: Vec<&str> = units.iter().map(|(name, _)| *name).collect();
+    json!({ "type": "string", "pattern": format!("^(0|[1-9][0-9]*) *({})$", names.join("|")) })
+}
 
 fn split(text: &str) -> (&str, &str) {
     let text = text.trim();

@@ -1,13 +1,14 @@
 //! Which settings there are, and what must hold between them.
 
+use super::discovery::discovery;
 use super::place::{Place, Section};
 use super::{
-    AccessLog, Admin, Agents, Bounds, ClientCredentials, Config, Engine, EngineUrl, Limits, Listen, Model, Quantity,
-    Scrape, Secret, Server, SessionRules, SpillThreshold, settings,
+    AccessLog, Admin, Agents, Alias, ClientCredentials, Config, Engine, EngineUrl, Http2, Limits, Listen, Model,
+    Replicas, Scrape, Secret, Server, SessionRules, SpillThreshold, Transport, callers, settings, tls,
 };
 use crate::request::source::KeySource;
 use crate::routing::{Admission, AdmissionMode, Overdue};
-use http::HeaderName;
+use http::{HeaderName, HeaderValue, Uri};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
@@ -15,31 +16,30 @@ use std::path::Path;
 pub(super) fn config(root: &Place, folder: &Path) -> Config {
     root.section(|s| {
         let mut bound = Vec::new();
-        let listen = listen(&s.place("listen"), &mut bound).unwrap_or_default();
+        let listen = listen(&s.place("listen"), &mut bound, folder).unwrap_or_default();
         let admin = admin(&s.place("admin"), &mut bound, folder);
-        Config {
-            listen,
-            admin,
-            server: server(&s.place("server")),
-            session: session(&s.place("session")),
-            scrape: scrape(&s.place("scrape")),
-            models: models(&s.place("models"), &bound, folder).unwrap_or_default(),
-        }
+        let (server, session) = (server(&s.place("server")), session(&s.place("session")));
+        let (scrape, callers) = (scrape(&s.place("scrape")), s.place("callers"));
+        let models = models(&s.place("models"), &bound, folder).unwrap_or_default();
+        let named = models.iter().all(|model| model.name.is_some());
+        let callers = callers.is_given().then(|| callers::read(&callers, named, folder)).flatten();
+        Config { listen, admin, server, session, scrape, callers, models }
     })
 }
 
-fn listen(place: &Place, bound: &mut Vec<SocketAddr>) -> Option<Vec<Listen>> {
+fn listen(place: &Place, bound: &mut Vec<SocketAddr>, folder: &Path) -> Option<Vec<Listen>> {
     if !place.is_given() {
         let address = settings::LISTEN_ADDRESS;
         bound.push(address);
-        return Some(vec![Listen { address }]);
+        return Some(vec![Listen { address, tls: None }]);
     }
     place.list(1..=settings::LISTEN_ADDRESSES_MAX, |item| {
         item.section(|s| {
             let place = s.place("address");
-            let address = socket_address(&place)?;
-            bind(&place, address, bound);
-            Some(Listen { address })
+            let address = socket_address(&place);
+            let tls = s.given("tls").and_then(|place| tls::identity(&place, folder));
+            bind(&place, address?, bound);
+            Some(Listen { address: address?, tls })
         })
     })
 }
@@ -91,8 +91,38 @@ fn server(place: &Place) -> Server {
         access_log: s.get("access_log", AccessLog::Text, Place::choice),
         response_headers: s.get("response_headers", true, Place::switch),
         client_credentials: s.get("client_credentials", ClientCredentials::Pass, Place::choice),
+        origins: s.place("cors").section(|s| s.get("origins", Vec::new(), origins)),
         limits: s.place("limits").section(limits),
+        http2: s.place("http2").section(|s| Http2 {
+            streams: s.within("streams", &settings::STREAMS),
+            header_list_bytes: s.within("header_list", &settings::HEADER_LIST).0,
+            window_bytes: s.within("window", &settings::WINDOW).0,
+        }),
     })
+}
+
+fn origins(place: &Place) -> Option<Vec<HeaderValue>> {
+    let mut seen = Vec::new();
+    place.list(0..=settings::ORIGINS_MAX, |item| {
+        once(&item, &mut seen, item.value("`*` or an origin, such as https://chat.example", origin)?)
+    })
+}
+
+/// As browsers write it: in small letters, without a path, and without the port that the scheme means anyway.
+fn origin(text: &str) -> Option<HeaderValue> {
+    let whole = |uri: &Uri| {
+        let default = match uri.scheme_str()? {
+            "http" => 80,
+            "https" => 443,
+            _ => return None,
+        };
+        let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'))?;
+        let port = authority.port_u16().filter(|port| *port != default);
+        let port = port.map_or(String::new(), |port| format!(":{port}"));
+        Some(format!("{}://{}{port}", uri.scheme_str()?, authority.host()))
+    };
+    let is_origin = || text.parse().ok().and_then(|uri| whole(&uri)).is_some_and(|whole| whole == text);
+    (text == "*" || text == text.to_ascii_lowercase() && is_origin()).then(|| HeaderValue::from_str(text).ok())?
 }
 
 fn limits(s: &mut Section) -> Limits {
@@ -105,8 +135,11 @@ fn limits(s: &mut Section) -> Limits {
     Limits {
         body_bytes,
         buffered_bytes,
+        header_bytes: s.within("header_bytes", &settings::HEADER_BYTES).0,
+        headers: s.within("headers", &settings::HEADERS),
         header_read: s.within("header_read", &settings::HEADER_READ),
         body_read: s.within("body_read", &settings::BODY_READ),
+        idle: s.within("idle", &settings::IDLE),
         connections: s.within("connections", &settings::CONNECTIONS),
     }
 }
@@ -138,10 +171,13 @@ fn scrape(place: &Place) -> Scrape {
 
 fn models(place: &Place, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Model>> {
     let alone = place.len() == 1;
-    let mut names = Vec::new();
+    let (mut names, mut aliases) = (Vec::new(), Vec::new());
     place.list(1..=settings::MODELS_MAX, |item| {
         Some(item.section(|s| Model {
             name: model_name(s, alone, &mut names),
+            aliases: model_aliases(s, &mut aliases),
+            rewrite: model_rewrite(s),
+            usage_injection: s.get("usage_injection", false, Place::switch),
             affinity: s.get("affinity", true, Place::switch),
             spill_threshold: s.get("spill_threshold", SpillThreshold::Auto, spill_threshold),
             max_num_seqs: s.get("max_num_seqs", None, |place| place.within(&settings::MAX_NUM_SEQS).map(Some)),
@@ -152,7 +188,11 @@ fn models(place: &Place, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Mode
                     s.get("kv_cache_tokens", None, |place| place.within(&settings::KV_CACHE_TOKENS).map(Some)),
                 ..s.get("admission", Admission::default(), admission)
             },
-            replicas: engines(&s.place("replicas"), bound, folder).unwrap_or_default(),
+            replicas: {
+                let transport = transport(s, &Transport::default(), true, folder);
+                let found = replicas(&s.place("replicas"), &transport, bound, folder);
+                found.unwrap_or(Replicas::Listed(Vec::new()))
+            },
         }))
     })
 }
@@ -168,12 +208,28 @@ fn model_name(s: &mut Section, alone: bool, names: &mut Vec<String>) -> Option<S
     }
 }
 
-fn spill_threshold(place: &Place) -> Option<SpillThreshold> {
-    let bounds = settings::SPILL_THRESHOLD;
-    place.value(format!("auto or a whole number from {bounds}"), |text| match text {
-        "auto" => Some(SpillThreshold::Auto),
-        number => bounds.read(number).map(SpillThreshold::Set),
+fn model_aliases(s: &mut Section, seen: &mut Vec<Alias>) -> Vec<Alias> {
+    let named = s.given("name").is_some();
+    s.get("aliases", Vec::new(), |place| {
+        if !named && place.len() > 0 {
+            return place.expected("none, since any name goes to a model without one");
+        }
+        let alias = |item: Place| once(&item, seen, Alias::new(item.text(settings::MODEL_NAME_MAX)?));
+        place.list(0..=settings::ALIASES_MAX, alias)
     })
+}
+
+fn model_rewrite(s: &mut Section) -> bool {
+    let named = s.given("name").is_some();
+    s.get("rewrite", false, |place| match place.switch()? {
+        true if !named => place.expected("off, since the model has no name to put in place of the client's"),
+        rewrite => Some(rewrite),
+    })
+}
+
+fn spill_threshold(place: &Place) -> Option<SpillThreshold> {
+    let set = place.within_or("auto", &settings::SPILL_THRESHOLD)?;
+    Some(set.map_or(SpillThreshold::Auto, SpillThreshold::Set))
 }
 
 /// The mode alone, or with how the wait goes.
@@ -186,28 +242,40 @@ fn admission(place: &Place) -> Option<Admission> {
         max_wait: s.within("max_wait", &settings::MAX_WAIT),
         overdue: s.get("overdue", Overdue::Refuse, Place::choice),
         parked_max: s.within("parked_max", &settings::PARKED),
-        rotate: s.get("rotate", None, |place| set_unless("off", place, &settings::ROTATE)),
-        linger: s.get("linger", None, |place| set_unless("auto", place, &settings::LINGER)),
+        rotate: s.get("rotate", None, |place| place.within_or("off", &settings::ROTATE)),
+        linger: s.get("linger", None, |place| place.within_or("auto", &settings::LINGER)),
         ..Admission::default()
     }))
 }
 
-/// A quantity, or none where the word stands in its place.
-fn set_unless<T: Quantity>(word: &str, place: &Place, bounds: &Bounds<T>) -> Option<Option<T>> {
-    place.value(format!("{word} or {} from {bounds}", T::WHAT), |text| match text {
-        text if text == word => Some(None),
-        text => bounds.read(text).map(Some),
-    })
+/// A list, or where to find them.
+fn replicas(place: &Place, transport: &Transport, bound: &[SocketAddr], folder: &Path) -> Option<Replicas> {
+    if place.is_mapping() {
+        return place.section(|s| discovery(s, transport, bound, folder)).map(Replicas::Discovered);
+    }
+    engines(place, transport, bound, folder).map(Replicas::Listed)
 }
 
-fn engines(place: &Place, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Engine>> {
-    let mut urls = Vec::new();
+/// How engines are spoken to, or one of them; `secure` where that may be over TLS.
+fn transport(s: &mut Section, default: &Transport, secure: bool, folder: &Path) -> Transport {
+    let trust = |place: &Place| match secure {
+        true => tls::trust(place, folder),
+        // Whoever wrote it believes that the engine's certificate is checked.
+        false => place.expected_but("an https URL beside it", "an http one"),
+    };
+    Transport { trust: s.get("tls", default.trust.clone(), trust), http2: s.get("http2", default.http2, Place::switch) }
+}
+
+pub(super) fn engines(place: &Place, default: &Transport, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Engine>> {
+    let mut names = Vec::new();
     let engines = place.list(1..=settings::ENGINES_MAX, |item| {
         item.section(|s| {
-            let url = engine_url(&s.place("url"), &mut urls, bound);
+            let url = engine_url(&s.place("url"), &mut names, bound);
             let data_parallel_size = s.within("data_parallel_size", &settings::DATA_PARALLEL_SIZE);
             let api_key = s.given("api_key").and_then(|place| secret(&place, folder));
-            Some(Engine { url: url?, data_parallel_size, api_key })
+            let secure = url.as_ref().is_none_or(EngineUrl::tls);
+            let transport = transport(s, default, secure, folder);
+            Some(Engine { url: url?, data_parallel_size, api_key, transport })
         })
     })?;
     let replicas: usize = engines.iter().map(|engine| engine.data_parallel_size as usize).sum();
@@ -218,7 +286,7 @@ fn engines(place: &Place, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Eng
     Some(engines)
 }
 
-fn engine_url(place: &Place, urls: &mut Vec<EngineUrl>, bound: &[SocketAddr]) -> Option<EngineUrl> {
+fn engine_url(place: &Place, names: &mut Vec<String>, bound: &[SocketAddr]) -> Option<EngineUrl> {
     let text = place.value("http://HOST:PORT", Some)?;
     let url = match EngineUrl::parse(text) {
         Ok(url) => url,
@@ -226,13 +294,18 @@ fn engine_url(place: &Place, urls: &mut Vec<EngineUrl>, bound: &[SocketAddr]) ->
         Err(what) if text.contains('@') => return place.clone().hidden().expected(what),
         Err(what) => return place.expected(what),
     };
-    if bound.iter().any(|address| leads_to(&url, *address)) {
+    if leads_to_any(&url, bound) {
         return place.expected("an engine, not an address of this balancer");
     }
-    once(place, urls, url)
+    once(place, names, url.name())?;
+    Some(url)
 }
 
 /// Whether the URL names an address that is bound here, as far as can be told without asking the network.
+pub(super) fn leads_to_any(url: &EngineUrl, bound: &[SocketAddr]) -> bool {
+    bound.iter().any(|address| leads_to(url, *address))
+}
+
 fn leads_to(url: &EngineUrl, address: SocketAddr) -> bool {
     let same_host = match (url.host(), url.host().parse::<IpAddr>()) {
         ("localhost", _) => address.ip().is_loopback() || address.ip().is_unspecified(),
@@ -243,19 +316,23 @@ fn leads_to(url: &EngineUrl, address: SocketAddr) -> bool {
 }
 
 /// A secret stands in a file or a variable of its own, so that this file can be shown to anyone.
-fn secret(place: &Place, folder: &Path) -> Option<Secret> {
-    const FORM: &str = "either file: PATH or env: NAME";
+pub(super) fn secret(place: &Place, folder: &Path) -> Option<Secret> {
     const NAME: &str = "the name of an environment variable";
+    let refused = |place: &Place, (what, found): (String, String)| place.expected_but(what, found);
     place.clone().hidden().section(|s| {
-        let (file, variable) = (s.place("file"), s.place("env"));
-        let read = match (file.is_given(), variable.is_given()) {
-            (true, false) => Secret::from_file(&folder.join(file.text(settings::PATH_MAX)?)),
-            (false, true) => Secret::from_environment(variable.value(NAME, variable_name)?),
-            (true, true) => return variable.expected(FORM),
-            (false, false) => return file.expected(FORM),
-        };
-        let place = if file.is_given() { file } else { variable };
-        read.map_or_else(|(what, found)| place.expected_but(what, found), Some)
+        s.one_of(
+            "either file: PATH or env: NAME",
+            &[
+                ("file", &|place| {
+                    let path = place.text(settings::PATH_MAX)?;
+                    Secret::from_file(&folder.join(path)).map_or_else(|why| refused(place, why), Some)
+                }),
+                ("env", &|place| {
+                    let variable = place.value(NAME, variable_name)?;
+                    Secret::from_environment(variable).map_or_else(|why| refused(place, why), Some)
+                }),
+            ],
+        )
     })
 }
 
@@ -265,7 +342,7 @@ fn variable_name(text: &str) -> Option<&str> {
 }
 
 /// Refuses a value that stood before in the same list.
-fn once<T: PartialEq + Clone>(place: &Place, seen: &mut Vec<T>, value: T) -> Option<T> {
+pub(super) fn once<T: PartialEq + Clone>(place: &Place, seen: &mut Vec<T>, value: T) -> Option<T> {
     if seen.contains(&value) {
         return place.expected("one that is not listed before");
     }

@@ -2,11 +2,12 @@
 
 use http::Uri;
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
-/// Where an engine listens: `http://HOST:PORT`, port 80 if none is given. TLS to engines is not supported.
+/// Where an engine listens: `http://HOST:PORT` or `https://HOST:PORT`, port 80 or 443 if none is given.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EngineUrl {
+    tls: bool,
     host: String,
     port: u16,
 }
@@ -15,13 +16,13 @@ impl EngineUrl {
     /// # Errors
     /// What was expected instead, in words.
     pub fn parse(text: &str) -> Result<EngineUrl, &'static str> {
-        const FORM: &str = "http://HOST:PORT";
+        const FORM: &str = "http://HOST:PORT or https://HOST:PORT";
         let uri: Uri = text.parse().map_err(|_| FORM)?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => return Err("http://HOST:PORT (https to engines is not supported)"),
+        let tls = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
             _ => return Err(FORM),
-        }
+        };
         let authority = uri.authority().ok_or(FORM)?;
         if authority.as_str().contains('@') {
             return Err("http://HOST:PORT without user and password (a key goes into api_key)");
@@ -31,6 +32,7 @@ impl EngineUrl {
         }
         let host = host(authority.host()).ok_or("http://HOST:PORT with a valid host")?;
         let port = match &authority.as_str()[authority.host().len()..] {
+            "" if tls => 443,
             "" => 80,
             port => port
                 .strip_prefix(':')
@@ -38,7 +40,17 @@ impl EngineUrl {
                 .filter(|port| *port != 0)
                 .ok_or("http://HOST:PORT with a port from 1 to 65535")?,
         };
-        Ok(EngineUrl { host, port })
+        Ok(EngineUrl { tls, host, port })
+    }
+
+    /// Whether it is an https URL.
+    pub fn tls(&self) -> bool {
+        self.tls
+    }
+
+    /// The same at an address of its host.
+    pub fn at(&self, address: IpAddr) -> EngineUrl {
+        EngineUrl { host: address.to_string(), ..*self }
     }
 
     /// A name or an IP address, without brackets.
@@ -62,7 +74,7 @@ impl EngineUrl {
 
 impl fmt::Display for EngineUrl {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "http://{}", self.name())
+        write!(f, "{}://{}", if self.tls { "https" } else { "http" }, self.name())
     }
 }
 

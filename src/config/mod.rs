@@ -1,25 +1,38 @@
 //! The configuration: one YAML file, checked as a whole before any of it is used.
 //!
 //! `yaml` makes a tree of the text, `place` reads single settings from it and notes faults, `check` knows which
-//! settings there are, and [`settings`] which values they may have. `docs/configuring.md` describes each for the operator.
+//! settings there are, and [`settings`] which values they may have. `schema` is made by running `check` over no file at
+//! all, while `outline` notes what it asks for. `docs/configuring.md` describes each for the operator.
 
+mod alias;
 mod bounds;
+mod callers;
 mod check;
+mod discovery;
 mod engine_url;
 mod fault;
+mod outline;
 mod place;
+mod schema;
 mod secret;
 pub mod settings;
+mod tls;
 mod yaml;
 
+pub use alias::Alias;
 pub use bounds::{Bounds, Bytes, Quantity};
+pub use callers::{Caller, KeyHash};
+pub use discovery::{Discovery, Source};
 pub use engine_url::EngineUrl;
 pub use fault::{Fault, Faults, Position};
+pub use schema::schema;
 pub use secret::{SECRET_MAX, Secret};
+pub use tls::{Authorities, Identity, Trust};
 
 use crate::request::source::KeySource;
 use crate::routing::Admission;
-use http::HeaderName;
+use http::{HeaderName, HeaderValue};
+use place::Place;
 use serde::Deserialize;
 use std::cell::RefCell;
 use std::fs::File;
@@ -40,6 +53,8 @@ pub struct Config {
     pub server: Server,
     pub session: SessionRules,
     pub scrape: Scrape,
+    /// `None`: anyone may call.
+    pub callers: Option<Vec<Caller>>,
     /// At least one; names differ, and a nameless one stands alone.
     pub models: Vec<Model>,
 }
@@ -48,6 +63,8 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
     pub address: SocketAddr,
+    /// `None`: without TLS.
+    pub tls: Option<Identity>,
 }
 
 /// Where metrics, health and reload are served. On an address that others can reach there is a token.
@@ -67,7 +84,10 @@ pub struct Server {
     /// Whether answers carry `x-homing-replica` and `x-homing-decision`.
     pub response_headers: bool,
     pub client_credentials: ClientCredentials,
+    /// Whose pages may call from a browser: `*` or origins.
+    pub origins: Vec<HeaderValue>,
     pub limits: Limits,
+    pub http2: Http2,
 }
 
 /// How a line of the access log is written.
@@ -93,12 +113,29 @@ pub struct Limits {
     pub body_bytes: u64,
     /// Bytes of all bodies held at once.
     pub buffered_bytes: u64,
-    /// Time for all headers of a request to arrive.
+    /// Bytes of a request's head: its first line and its headers.
+    pub header_bytes: u64,
+    /// Headers of a request.
+    pub headers: usize,
+    /// Time for all headers of a request to arrive; a TLS handshake before them is within it.
     pub header_read: Duration,
     /// Time for the whole body to arrive.
     pub body_read: Duration,
+    /// How long a connection without a request stays open.
+    pub idle: Duration,
     /// Client connections open at once.
     pub connections: usize,
+}
+
+/// What a client may do on one HTTP/2 connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Http2 {
+    /// Requests at once.
+    pub streams: u32,
+    /// Bytes of one request's headers.
+    pub header_list_bytes: u64,
+    /// Bytes of bodies that may be on their way unread, on one stream and on all of them.
+    pub window_bytes: u64,
 }
 
 /// How requests are told to belong to one conversation.
@@ -132,6 +169,12 @@ pub struct Scrape {
 pub struct Model {
     /// `None`: requests for any model name go here.
     pub name: Option<String>,
+    /// Other names that clients call it. No two models share one.
+    pub aliases: Vec<Alias>,
+    /// Whether the engines see `name` where a client used an alias, and the client sees its alias in the answer.
+    pub rewrite: bool,
+    /// Whether engines are asked for the usage of streams whose clients do not ask.
+    pub usage_injection: bool,
     /// Whether conversations stay on their home.
     pub affinity: bool,
     pub spill_threshold: SpillThreshold,
@@ -143,8 +186,26 @@ pub struct Model {
     pub conversations_max: usize,
     /// Whether new conversations wait for room in the caches, and how.
     pub admission: Admission,
+    pub replicas: Replicas,
+}
+
+/// Which replicas a model has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Replicas {
     /// At least one, no engine twice.
-    pub replicas: Vec<Engine>,
+    Listed(Vec<Engine>),
+    /// Those that are found, at each moment.
+    Discovered(Discovery),
+}
+
+impl Replicas {
+    /// Those that stand in the file.
+    pub fn listed(&self) -> &[Engine] {
+        match self {
+            Replicas::Listed(engines) => engines,
+            Replicas::Discovered(_) => &[],
+        }
+    }
 }
 
 /// At how many requests in flight on the home a turn goes elsewhere.
@@ -162,6 +223,16 @@ pub struct Engine {
     pub data_parallel_size: u32,
     /// Sent to the engine in place of the client's credentials.
     pub api_key: Option<Secret>,
+    pub transport: Transport,
+}
+
+/// How engines are spoken to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transport {
+    /// For an https URL.
+    pub trust: Trust,
+    /// HTTP/2: by ALPN for https, at once for http.
+    pub http2: bool,
 }
 
 impl Config {
@@ -170,18 +241,7 @@ impl Config {
     /// # Errors
     /// Every fault in the file.
     pub fn load(path: &Path) -> Result<Config, Faults> {
-        let mut bytes = Vec::new();
-        File::open(path)
-            .and_then(|file| file.take(FILE_MAX as u64 + 1).read_to_end(&mut bytes))
-            .map_err(|error| Faults::one(path, None, format!("cannot be read: {error}")))?;
-        match str::from_utf8(&bytes) {
-            Ok(text) => Config::parse(path, text),
-            Err(error) => {
-                let valid = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
-                let at = Position::after(&valid);
-                Err(Faults::one(path, Some(at), "expected UTF-8 text"))
-            }
-        }
+        Config::parse(path, &read_text(path)?)
     }
 
     /// Checks a file's text. Faults name `path`, and relative paths in the text start from its folder.
@@ -189,25 +249,17 @@ impl Config {
     /// # Errors
     /// Every fault in the text.
     pub fn parse(path: &Path, text: &str) -> Result<Config, Faults> {
-        if text.len() > FILE_MAX {
-            let most = Bytes(FILE_MAX as u64).show();
-            let message = format!("expected a file of at most {most}");
-            return Err(Faults::one(path, Some(Position::START), message));
-        }
-        let (tree, broken) = yaml::read(text);
-        let faults = RefCell::new(Vec::new());
-        let folder = path.parent().unwrap_or(Path::new(""));
-        let root = place::Place::root(&tree, broken.is_some(), &faults);
-        let config = check::config(&root, folder);
-        let faults: Vec<Fault> = faults.into_inner().into_iter().chain(broken).collect();
-        if faults.is_empty() { Ok(config) } else { Err(Faults::new(path, faults)) }
+        checked(path, text, check::config)
     }
 
     /// The settings in which `new` differs and which this process cannot change while it runs: sockets are bound and
     /// threads are started once. Everything else takes effect on reload.
     pub fn needs_restart(&self, new: &Config) -> Vec<&'static str> {
         let mut settings = Vec::new();
-        if self.listen != new.listen {
+        let bound = |config: &Config| -> Vec<_> {
+            config.listen.iter().map(|listen| (listen.address, listen.tls.is_some())).collect()
+        };
+        if bound(self) != bound(new) {
             settings.push("listen");
         }
         if self.admin.address != new.admin.address {
@@ -219,9 +271,46 @@ impl Config {
         settings
     }
 
-    /// Replicas of all models; each rank of an engine is one.
-    pub fn replicas(&self) -> usize {
-        let engines = self.models.iter().flat_map(|model| &model.replicas);
-        engines.map(|engine| engine.data_parallel_size as usize).sum()
+    /// The addresses at which others than this machine may call without a key.
+    pub fn open_to_anyone(&self) -> Vec<SocketAddr> {
+        let addresses = self.listen.iter().map(|listen| listen.address);
+        addresses.filter(|address| self.callers.is_none() && !address.ip().is_loopback()).collect()
     }
+
+    /// Replicas that are listed, over all models; each rank of an engine is one.
+    pub fn replicas(&self) -> usize {
+        let listed = self.models.iter().flat_map(|model| model.replicas.listed());
+        listed.map(|engine| engine.data_parallel_size as usize).sum()
+    }
+
+    /// Whether the replicas of any model are discovered.
+    pub fn discovers(&self) -> bool {
+        self.models.iter().any(|model| matches!(model.replicas, Replicas::Discovered(_)))
+    }
+}
+
+fn read_text(path: &Path) -> Result<String, Faults> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(FILE_MAX as u64 + 1).read_to_end(&mut bytes))
+        .map_err(|error| Faults::one(path, None, format!("cannot be read: {error}")))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = String::from_utf8_lossy(&error.as_bytes()[..error.utf8_error().valid_up_to()]).into_owned();
+        Faults::one(path, Some(Position::after(&valid)), "expected UTF-8 text")
+    })
+}
+
+/// What `read` makes of a text, which it gets as a tree, with the folder that relative paths start from.
+fn checked<T>(path: &Path, text: &str, read: impl FnOnce(&Place, &Path) -> T) -> Result<T, Faults> {
+    if text.len() > FILE_MAX {
+        let most = Bytes(FILE_MAX as u64).show();
+        let message = format!("expected a file of at most {most}");
+        return Err(Faults::one(path, Some(Position::START), message));
+    }
+    let (tree, broken) = yaml::read(text);
+    let faults = RefCell::new(Vec::new());
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let value = read(&Place::root(&tree, broken.is_some(), &faults), folder);
+    let faults: Vec<Fault> = faults.into_inner().into_iter().chain(broken).collect();
+    if faults.is_empty() { Ok(value) } else { Err(Faults::new(path, faults)) }
 }

@@ -1,6 +1,7 @@
 //! Every setting's default and range, as the check enforces them and `docs/configuring.md` states them.
 
 use super::bounds::{Bounds, Bytes};
+use crate::request::head::HEADERS_MAX;
 use crate::request::source::KeySource;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -24,13 +25,31 @@ pub const BODY: Bounds<Bytes> = Bounds { default: Bytes::mib(64), min: Bytes::ki
 
 pub const BUFFERED: Bounds<Bytes> = Bounds { default: Bytes::mib(512), min: Bytes::mib(1), max: Bytes::gib(1024) };
 
+/// At most half of what Pingora reads, which has no smaller limit of its own.
+pub const HEADER_BYTES: Bounds<Bytes> = Bounds { default: Bytes::kib(64), min: Bytes::kib(4), max: Bytes::kib(512) };
+
+pub const HEADERS: Bounds<usize> = Bounds { default: 128, min: 16, max: HEADERS_MAX };
+
 pub const HEADER_READ: Bounds<Duration> =
     Bounds { default: Duration::from_secs(10), min: Duration::from_millis(100), max: Duration::from_mins(5) };
 
 pub const BODY_READ: Bounds<Duration> =
     Bounds { default: Duration::from_secs(60), min: Duration::from_millis(100), max: Duration::from_hours(1) };
 
+pub const IDLE: Bounds<Duration> =
+    Bounds { default: Duration::from_mins(1), min: Duration::from_secs(1), max: Duration::from_hours(1) };
+
+/// More than enough for an agent that works in parallel, and what Pingora takes where nothing is set.
+pub const STREAMS: Bounds<u32> = Bounds { default: 100, min: 1, max: 10_000 };
+
+pub const HEADER_LIST: Bounds<Bytes> = Bounds { default: Bytes::kib(64), min: Bytes::kib(4), max: Bytes::mib(1) };
+
+/// The protocol's own default of 64 KiB makes a large body wait for the line's delay every 64 KiB.
+pub const WINDOW: Bounds<Bytes> = Bounds { default: Bytes::mib(1), min: Bytes::kib(64), max: Bytes::mib(64) };
+
 pub const CONNECTIONS: Bounds<usize> = Bounds { default: 16_384, min: 1, max: 1_000_000 };
+
+pub const ORIGINS_MAX: usize = 64;
 
 pub const SESSION_HEADERS_MAX: usize = 16;
 
@@ -54,9 +73,23 @@ pub const SCRAPE_TIMEOUT: Bounds<Duration> =
 
 pub const SCRAPE_SIZE: Bounds<Bytes> = Bounds { default: Bytes::mib(8), min: Bytes::kib(1), max: Bytes::mib(256) };
 
+pub const CALLERS_MAX: usize = 1024;
+/// Keys of one caller: a new one and the one that it replaces, for each place that it calls from.
+pub const CALLER_KEYS_MAX: usize = 8;
+
+/// Only the ranges of these three hold: the default is no limit.
+pub const CALLER_RATE: Bounds<u32> = Bounds { default: 600, min: 1, max: 1_000_000 };
+pub const CALLER_IN_FLIGHT: Bounds<u32> = Bounds { default: 64, min: 1, max: 1_000_000 };
+pub const CALLER_CONVERSATIONS: Bounds<u32> = Bounds { default: 64, min: 1, max: 100_000 };
+
+pub const CALLER_WEIGHT: Bounds<u32> = Bounds { default: 1, min: 1, max: 100 };
+
 pub const MODELS_MAX: usize = 256;
 /// In characters.
 pub const MODEL_NAME_MAX: usize = 256;
+
+/// Other names of one model.
+pub const ALIASES_MAX: usize = 64;
 
 /// The default is what vLLM uses when nothing is set, and what is assumed when nothing is known.
 pub const MAX_NUM_SEQS: Bounds<u32> = Bounds { default: 256, min: 1, max: 65_536 };
@@ -89,9 +122,15 @@ pub const ENGINES_MAX: usize = 1024;
 /// Replicas of one model: each rank of each engine is one.
 pub const REPLICAS_MAX: usize = 4096;
 
+/// What a cluster's DNS serves may itself be 5 s old.
+pub const DISCOVERY_EVERY: Bounds<Duration> =
+    Bounds { default: Duration::from_secs(5), min: Duration::from_millis(100), max: Duration::from_hours(1) };
+
 pub const DATA_PARALLEL_SIZE: Bounds<u32> = Bounds { default: 1, min: 1, max: 1024 };
 
 /// How many sources there are.
 pub const SOURCES_MAX: usize = SOURCES.len() + 2;
 /// The longest path of a key file, in characters.
 pub const PATH_MAX: usize = 4096;
+/// The largest file of certificates or a key, in bytes.
+pub const PEM_MAX: u64 = 1 << 20;

@@ -1,35 +1,16 @@
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use pingora::protocols::TcpKeepalive;
 use pingora::upstreams::peer::HttpPeer;
 
 use pingora::{Error, ErrorType, OrErr, Result};
 use pingora_load_balancing::Backend;
 use pingora_load_balancing::health_check::{HealthCheck, HttpHealthCheck};
 
+use super::transport::{CONNECT_MAX, Transport};
 use crate::config::{self, Secret};
-
-/// Connections to an engine that stay idle this long are closed: uvicorn closes its own after 5 s, and a request sent
-/// into that close is lost.
-const IDLE_MAX: Duration = Duration::from_millis(3500);
-
-/// Time to connect to an engine.
-const CONNECT_MAX: Duration = Duration::from_secs(5);
-
-/// Probes of a connection on which nothing moves, so that a peer that vanished without a word is noticed in two minutes.
-pub fn tcp_keepalive() -> TcpKeepalive {
-    TcpKeepalive {
-        idle: Duration::from_secs(60),
-        interval: Duration::from_secs(15),
-        count: 4,
-        #[cfg(target_os = "linux")]
-        user_timeout: Duration::ZERO,
-    }
-}
 
 /// Checks in a row that must fail before an engine is taken out; one good one brings it back.
 const FAILURES_OUT: u32 = 3;
@@ -39,6 +20,7 @@ pub struct Engine {
     /// `host:port`; also the Host header that it gets.
     pub name: String,
     api_key: ArcSwapOption<Secret>,
+    transport: Transport,
     probe: HttpHealthCheck,
     host: String,
     port: u16,
@@ -53,10 +35,12 @@ impl Engine {
     pub fn new(engine: &config::Engine) -> Engine {
         let (host, port) = (engine.url.host().to_owned(), engine.url.port());
         let literal = host.parse().ok();
+        let transport = Transport::new(engine);
         Engine {
             name: engine.url.name(),
             api_key: ArcSwapOption::from_pointee(engine.api_key.clone()),
-            probe: probe(&engine.url.name()),
+            probe: probe(&engine.url.name(), &transport),
+            transport,
             host,
             port,
             address: ArcSwapOption::from_pointee(literal.map(|ip| SocketAddr::new(ip, port))),
@@ -76,6 +60,11 @@ impl Engine {
         self.api_key.store(key.map(Arc::new));
     }
 
+    /// Whether it is what `engine` describes, but for its key.
+    pub(super) fn is(&self, engine: &config::Engine) -> bool {
+        self.name == engine.url.name() && self.transport.is_of(engine)
+    }
+
     /// Where to connect to, with the limits that every connection to an engine has.
     ///
     /// # Errors
@@ -85,12 +74,7 @@ impl Engine {
             Some(address) => *address,
             None => self.resolve().await?,
         };
-        let mut peer = HttpPeer::new(address, false, String::new());
-        peer.options.connection_timeout = Some(CONNECT_MAX);
-        peer.options.total_connection_timeout = Some(CONNECT_MAX);
-        peer.options.idle_timeout = Some(IDLE_MAX);
-        peer.options.tcp_keepalive = Some(tcp_keepalive());
-        Ok(peer)
+        Ok(self.transport.peer(address))
     }
 
     /// Looks the host's name up and keeps the address.
@@ -146,10 +130,11 @@ impl Drop for Check {
 }
 
 /// Made once an engine, since making one reads the system's certificates.
-fn probe(name: &str) -> HttpHealthCheck {
+fn probe(name: &str, transport: &Transport) -> HttpHealthCheck {
     let mut probe = HttpHealthCheck::new(name, false);
     probe.req.set_uri(http::Uri::from_static("/health"));
-    probe.peer_template.options.connection_timeout = Some(CONNECT_MAX);
+    // Its address is put in at each check.
+    probe.peer_template = transport.peer(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0));
     probe.peer_template.options.read_timeout = Some(CONNECT_MAX);
     probe.validator = Some(Box::new(|answer| match answer.status.is_server_error() {
         true => Error::e_explain(ErrorType::HTTPStatus(answer.status.as_u16()), "asking for /health"),

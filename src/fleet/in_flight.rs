@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use super::{Engine, Model, now};
-use crate::routing::{Ask, CacheOutcome, ConversationHash, Decision, Reason, Retry, Router, Target, Tokens, Turn};
+use super::{Engine, Model, Routed, now};
+use crate::routing::{Ask, CacheOutcome, ConversationHash, Decision, Key, Reason, Retry, Router, Target, Tokens, Turn};
 
 /// A request on its way to a replica: counted in there when made, counted out at its end, whatever ends it.
 pub struct InFlight {
@@ -41,13 +41,17 @@ impl InFlight {
     }
 
     /// Sends a request after its conversation that generates nothing: it is counted in no decision and not in flight.
-    pub fn follow(model: Arc<Model>, ask: Ask) -> Option<InFlight> {
+    /// None: the model has no engine.
+    pub fn follow(model: Arc<Model>, ask: Ask) -> Option<Routed> {
         let router = model.router.lock();
+        if router.is_gone(&ask) {
+            return Some(Routed::Gone);
+        }
         let target = router.follow(&ask, &[], now())?;
         let replica = router.replica_name(&target);
         drop(router);
         let (way, tried) = (Way::Follows(target), vec![target.engine]);
-        Some(InFlight { model, ask, way, replica, reason: None, tried, counted_in: false })
+        Some(Routed::Sent(InFlight { model, ask, way, replica, reason: None, tried, counted_in: false }))
     }
 
     /// Moves to an engine not yet tried. False: there is none, and the request stays where it is.
@@ -66,6 +70,17 @@ impl InFlight {
             self.model.wake();
         }
         moved
+    }
+
+    /// The engine keeps something that later requests name.
+    pub fn keeps(&self, key: Key) {
+        self.model.router.lock().keeps(self.target(), key);
+    }
+
+    /// Whether the engine alone has what the request names, and is out.
+    pub fn is_lost(&self) -> bool {
+        let router = self.model.router.lock();
+        self.ask.stored.is_some_and(|key| router.knows(&key)) && !router.is_up(self.target().engine)
     }
 
     /// The first byte of a streamed answer has come.

@@ -1,6 +1,7 @@
 //! The replicas as they live: where they are, whether they answer, what their metrics say, what is in flight on them.
 
 mod clock;
+mod discoverer;
 mod engine;
 mod fetch;
 mod in_flight;
@@ -8,13 +9,17 @@ mod in_force;
 mod model;
 mod parking;
 mod scrape;
+mod sources;
+mod transport;
 pub mod vllm_metrics;
 
 pub use clock::now;
-pub use engine::{Engine, tcp_keepalive};
+pub use discoverer::{DiscoverService, Discoverer};
+pub use engine::Engine;
 pub use fetch::{Answer, Fetcher, bearer};
 pub use in_flight::InFlight;
 pub use in_force::InForce;
 pub use model::{ANY_MODEL, Fleet, Model};
 pub use parking::{Routed, Wait, WakeService};
 pub use scrape::{ScrapeService, Scraper};
+pub use transport::tcp_keepalive;

@@ -1,17 +1,22 @@
+use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::Engine;
+use super::discoverer::Failing;
 use super::in_force::Said;
 use super::parking::Waits;
-use crate::config;
+use crate::config::{self, Discovery, Replicas};
 use crate::history::History;
-use crate::routing::{AdmissionMode, EngineSpec, Router, Settings, Target, auto_spill_threshold};
+use crate::routing::{AdmissionMode, EngineSpec, Key, Router, Settings, Target, auto_spill_threshold};
 
 /// What a nameless model is called in metrics, logs and JSON: every model name goes there.
 pub const ANY_MODEL: &str = "*";
+
+/// How many names of engines a line of the log shows.
+const NAMES_SHOWN: usize = 16;
 
 /// A model that clients name, with its replicas and the router over them.
 pub struct Model {
@@ -23,7 +28,11 @@ pub struct Model {
     pub history: Mutex<History>,
     pub(super) waits: Waits,
     pub(super) said: Said,
+    pub(super) failing: Failing,
+    /// Changed under the router's lock alone, as are the two below.
     settings: ArcSwap<config::Model>,
+    /// The engines as they were listed, or found last.
+    known: ArcSwap<Vec<config::Engine>>,
     /// By the router's index of engines.
     engines: ArcSwap<Vec<Arc<Engine>>>,
 }
@@ -32,25 +41,51 @@ impl Model {
     fn new(settings: &config::Model) -> Model {
         let model = Model {
             name: settings.name.clone(),
-            router: Mutex::new(Router::new(routing_settings(settings), &specs(settings))),
+            router: Mutex::new(Router::new(routing_settings(settings), &[])),
             history: Mutex::new(History::default()),
             waits: Waits::default(),
             said: Said::default(),
+            failing: Failing::default(),
             settings: ArcSwap::from_pointee(settings.clone()),
+            known: ArcSwap::default(),
             engines: ArcSwap::default(),
         };
-        model.set_engines(&model.router.lock(), settings);
+        model.set(&mut model.router.lock(), settings);
         model
     }
 
     fn configure(self: &Arc<Model>, settings: &config::Model) {
-        self.settings.store(Arc::new(settings.clone()));
-        // Under one lock: no request gets the index of an engine that is not in its place yet.
+        self.set(&mut self.router.lock(), settings);
+        self.wake();
+    }
+
+    /// Takes the engines that a look for them has found. Says what changed; none: nothing did, or the configuration has
+    /// meanwhile come to look elsewhere.
+    pub(super) fn discovered(self: &Arc<Model>, by: &Discovery, engines: Vec<config::Engine>) -> Option<Change> {
         let mut router = self.router.lock();
-        router.configure(routing_settings(settings), &specs(settings));
-        self.set_engines(&router, settings);
+        let settings = self.settings();
+        let asked = matches!(&settings.replicas, Replicas::Discovered(discovery) if discovery == by);
+        if !asked || *self.known.load_full() == engines {
+            return None;
+        }
+        let change = Change::between(&self.known.load(), &engines);
+        self.known.store(Arc::new(engines));
+        self.set(&mut router, &settings);
         drop(router);
         self.wake();
+        Some(change)
+    }
+
+    /// Puts settings and engines into force. Engines that are looked for stay those known until others are found. All under
+    /// one lock: no request gets the index of an engine that is not in its place yet.
+    fn set(&self, router: &mut Router, settings: &config::Model) {
+        self.settings.store(Arc::new(settings.clone()));
+        if let Replicas::Listed(engines) = &settings.replicas {
+            self.known.store(Arc::new(engines.clone()));
+        }
+        let known = self.known.load();
+        router.configure(routing_settings(settings), &known.iter().map(spec).collect::<Vec<_>>());
+        self.set_engines(router, &known);
     }
 
     /// The model is served no more: those who wait for room go on as they are, since nobody looks after them from now on.
@@ -61,11 +96,11 @@ impl Model {
     }
 
     /// Puts new engines at the places that the router gave them. Those that stay keep what is known of them.
-    fn set_engines(&self, router: &Router, settings: &config::Model) {
+    fn set_engines(&self, router: &Router, known: &[config::Engine]) {
         let mut all = self.engines.load().as_ref().clone();
-        for (index, engine) in router.configured().iter().zip(&settings.replicas) {
+        for (index, engine) in router.configured().iter().zip(known) {
             match all.get_mut(*index) {
-                Some(known) if known.name == engine.url.name() => known.set_api_key(engine.api_key.clone()),
+                Some(there) if there.is(engine) => there.set_api_key(engine.api_key.clone()),
                 Some(place) => *place = Arc::new(Engine::new(engine)),
                 None => all.push(Arc::new(Engine::new(engine))),
             }
@@ -83,9 +118,26 @@ impl Model {
         self.settings.load_full()
     }
 
+    /// Whether it is known where that is which is kept under this key.
+    pub fn knows(&self, key: &Key) -> bool {
+        self.router.lock().knows(key)
+    }
+
     /// The engine that a request was sent to.
     pub fn engine(&self, target: &Target) -> Arc<Engine> {
         self.engines.load()[target.engine].clone()
+    }
+
+    /// Has the router note something of an engine. None: its index is another engine's by now, since nothing was left of it.
+    pub(super) fn note_of<T>(
+        &self,
+        index: usize,
+        engine: &Arc<Engine>,
+        note: impl FnOnce(&mut Router) -> T,
+    ) -> Option<T> {
+        let mut router = self.router.lock();
+        let is_there = self.engines.load().get(index).is_some_and(|there| Arc::ptr_eq(there, engine));
+        is_there.then(|| note(&mut router))
     }
 
     /// The engines configured now, each with its index in the router.
@@ -135,9 +187,18 @@ impl Fleet {
         &self.models
     }
 
-    /// The model that a client means by `name`.
+    /// The model that a client means by `name`: the one called so, else the first with an alias that is this very name, else
+    /// the first with a pattern for it.
     pub fn named(&self, name: &str) -> Option<&Arc<Model>> {
-        self.models.iter().find(|model| model.name.as_deref().is_none_or(|own| own == name))
+        let called = |model: &&Arc<Model>| model.name.as_deref().is_none_or(|own| own == name);
+        let with = |fits: &dyn Fn(&config::Alias) -> bool| {
+            self.models.iter().find(|model| model.settings.load().aliases.iter().any(fits))
+        };
+        self.models
+            .iter()
+            .find(called)
+            .or_else(|| with(&|alias| alias.name() == Some(name)))
+            .or_else(|| with(&|alias| alias.matches(name)))
     }
 
     /// The only model, where there is just one.
@@ -163,8 +224,40 @@ fn routing_settings(settings: &config::Model) -> Settings {
     }
 }
 
-fn specs(settings: &config::Model) -> Vec<EngineSpec> {
-    let spec =
-        |engine: &config::Engine| EngineSpec { name: engine.url.name(), data_parallel_size: engine.data_parallel_size };
-    settings.replicas.iter().map(spec).collect()
+fn spec(engine: &config::Engine) -> EngineSpec {
+    EngineSpec { name: engine.url.name(), data_parallel_size: engine.data_parallel_size }
+}
+
+/// How the replicas that were found differ from those before.
+pub(super) struct Change {
+    joined: Vec<String>,
+    left: Vec<String>,
+    engines: usize,
+}
+
+impl Change {
+    fn between(before: &[config::Engine], after: &[config::Engine]) -> Change {
+        let beyond = |some: &[config::Engine], others: &[config::Engine]| {
+            let new = some.iter().filter(|engine| !others.iter().any(|other| spec(other) == spec(engine)));
+            new.map(|engine| engine.url.name()).collect()
+        };
+        Change { joined: beyond(after, before), left: beyond(before, after), engines: after.len() }
+    }
+}
+
+/// In a sentence for the log, with the first of many names.
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "engines found: {}", self.engines)?;
+        for (verb, names) in [("joined", &self.joined), ("left", &self.left)] {
+            if let Some((first, more)) = names.split_first() {
+                write!(f, "; {verb}: {first}")?;
+                more.iter().take(NAMES_SHOWN - 1).try_for_each(|name| write!(f, ", {name}"))?;
+            }
+            if names.len() > NAMES_SHOWN {
+                write!(f, " and {} more", names.len() - NAMES_SHOWN)?;
+            }
+        }
+        Ok(())
+    }
 }

@@ -26,6 +26,8 @@ pub enum Routed {
     Sent(InFlight),
     Parked(Wait),
     Refused(Refusal),
+    /// What it names was kept by an engine that is gone.
+    Gone,
 }
 
 /// How a wait ends.
@@ -60,6 +62,7 @@ impl Model {
                 Routed::Parked(Wait { model: self.clone(), ticket, told, over: false })
             }
             Verdict::Refused(refusal) => Routed::Refused(refusal),
+            Verdict::Gone => Routed::Gone,
         })
     }
 
@@ -86,7 +89,7 @@ impl Model {
             let end = match woken.verdict {
                 Verdict::Go(turn) => Ok(InFlight::of_turn(self, &router, waiting.ask, turn)),
                 Verdict::Refused(refusal) => Err(refusal),
-                Verdict::Parked(_) => return None,
+                Verdict::Parked(_) | Verdict::Gone => return None,
             };
             Some((waiting, end))
         });

@@ -19,7 +19,7 @@ use crate::routing::Reading;
 pub struct Scraper {
     task: ArcSwap<Task>,
     fetcher: Fetcher,
-    /// Notified when the task changes, so that a new engine is checked at once.
+    /// Notified when there may be a new engine, so that it is checked at once.
     changed: Notify,
 }
 
@@ -39,6 +39,11 @@ impl Scraper {
     /// Takes another fleet and other settings, and begins a round at once.
     pub fn configure(&self, fleet: Arc<Fleet>, settings: Scrape) {
         self.task.store(Arc::new(Task { fleet, settings }));
+        self.begin_round();
+    }
+
+    /// Begins a round at once, in which engines that are new are read.
+    pub fn begin_round(&self) {
         self.changed.notify_one();
     }
 
@@ -60,25 +65,25 @@ impl Scraper {
         }
     }
 
-    async fn check(&self, model: &Arc<Model>, index: usize, engine: &Engine) {
+    async fn check(&self, model: &Arc<Model>, index: usize, engine: &Arc<Engine>) {
         if let Err(error) = engine.resolve().await {
             warn!("{}: {error}", engine.name);
         }
         let (scraped, probed) = tokio::join!(self.scrape(model, index, engine), self.probe(engine));
         let outcome = scraped.and(probed);
         let Some(up) = engine.checked(outcome.is_ok()) else { return };
-        let changed = model.router.lock().set_up(index, up);
-        if changed {
+        let changed = model.note_of(index, engine, |router| router.set_up(index, up));
+        if changed == Some(true) {
             model.wake();
             match outcome {
                 Ok(()) => info!("replica {} answers again: in use", engine.name),
-                Err(error) => warn!("replica {} is out: {:?}", engine.name, error.etype()),
+                Err(error) => warn!("replica {} is out: {}", engine.name, why(&error)),
             }
         }
     }
 
     /// Reads the metrics. An engine that serves none is only without readings, not out of order.
-    async fn scrape(&self, model: &Arc<Model>, index: usize, engine: &Engine) -> Result<()> {
+    async fn scrape(&self, model: &Arc<Model>, index: usize, engine: &Arc<Engine>) -> Result<()> {
         let (timeout, max_bytes) = {
             let settings = &self.task.load().settings;
             (settings.timeout, settings.max_bytes)
@@ -95,8 +100,8 @@ impl Scraper {
             log::debug!("{}: its /metrics has no series of vLLM", engine.name);
             return Ok(());
         }
-        let restarted = model.router.lock().read(index, &readings(&metrics), now());
-        if restarted {
+        let restarted = model.note_of(index, engine, |router| router.read(index, &readings(&metrics), now()));
+        if restarted == Some(true) {
             model.wake();
             info!("replica {} has restarted: its conversations are placed anew", engine.name);
         }
@@ -108,6 +113,17 @@ impl Scraper {
         tokio::time::timeout(timeout, engine.probe())
             .await
             .or_err_with(ErrorType::ReadTimedout, || format!("no whole answer from /health within {timeout:?}"))?
+    }
+}
+
+/// What was wrong, in few words. Of a certificate that is not believed there is more to say.
+fn why(error: &Error) -> String {
+    match (error.etype(), &error.context) {
+        (kind @ ErrorType::TLSHandshakeFailure, Some(context)) => {
+            let (_, cause) = context.as_str().rsplit_once("cause: ").unwrap_or(("", context.as_str()));
+            format!("{kind:?}, {cause}")
+        }
+        (kind, _) => format!("{kind:?}"),
     }
 }
 

@@ -72,12 +72,14 @@ fn write_all(waiting: &Receiver<Message>) {
     }
 }
 
-/// What the log says of a request: nothing of its conversation, its caller or its body.
+/// What the log says of a request: nothing of its conversation, its key or its body.
 pub struct Line<'a> {
     pub at: SystemTime,
     pub request_id: &'a str,
     pub method: &'a str,
     pub path: &'a str,
+    /// Its name, where callers are configured.
+    pub caller: Option<&'a str>,
     pub model: Option<&'a str>,
     pub replica: Option<&'a str>,
     pub decision: Option<&'a str>,
@@ -101,6 +103,7 @@ struct JsonLine<'a> {
     request_id: &'a str,
     method: &'a str,
     path: &'a str,
+    caller: Option<&'a str>,
     model: Option<&'a str>,
     replica: Option<&'a str>,
     decision: Option<&'a str>,
@@ -124,6 +127,7 @@ impl Line<'_> {
             request_id: self.request_id,
             method: self.method,
             path: self.path,
+            caller: self.caller,
             model: self.model,
             replica: self.replica,
             decision: self.decision,
@@ -147,12 +151,13 @@ impl Line<'_> {
         let seconds = |value: Option<f64>| value.map_or("-".to_owned(), |seconds| format!("{seconds:.3}"));
         let number = |value: Option<u64>| value.map_or("-".to_owned(), |number| number.to_string());
         format!(
-            "{} {} {} {} model={} replica={} decision={} status={} error={} in={} out={} first_byte={} total={:.3} \
+            "{} {} {} {} caller={} model={} replica={} decision={} status={} error={} in={} out={} first_byte={} total={:.3} \
              parked={} prompt={} cached={} completion={} cache={}",
             rfc3339(self.at),
             self.request_id,
             self.method,
             self.path,
+            or_dash(self.caller),
             or_dash(self.model),
             or_dash(self.replica),
             or_dash(self.decision),

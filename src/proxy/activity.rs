@@ -3,15 +3,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// Requests being served, so that a shutdown can wait for the last of them.
+/// What a shutdown waits for: requests being served, and connections that may hold an answer back.
 #[derive(Default)]
 pub struct Activity {
     requests: AtomicUsize,
+    connections: AtomicUsize,
     idle: Notify,
 }
 
 /// One request in [`Activity`], until it is dropped.
 pub struct Busy(Arc<Activity>);
+
+/// One connection in [`Activity`], until it is dropped.
+pub struct Held(Arc<Activity>);
 
 impl Activity {
     pub fn begin(self: &Arc<Self>) -> Busy {
@@ -19,18 +23,24 @@ impl Activity {
         Busy(self.clone())
     }
 
+    /// For a connection on which a request may have ended before its answer has left.
+    pub fn hold(self: &Arc<Self>) -> Held {
+        self.connections.fetch_add(1, Ordering::AcqRel);
+        Held(self.clone())
+    }
+
     /// Requests being served now.
     pub fn requests(&self) -> usize {
         self.requests.load(Ordering::Acquire)
     }
 
-    /// Ends when no request is being served.
+    /// Ends when no request is being served and no connection is held.
     pub async fn idle(&self) {
         loop {
             let idle = self.idle.notified();
             tokio::pin!(idle);
             idle.as_mut().enable();
-            if self.requests() == 0 {
+            if self.requests() == 0 && self.connections.load(Ordering::Acquire) == 0 {
                 return;
             }
             idle.await;
@@ -41,6 +51,14 @@ impl Activity {
 impl Drop for Busy {
     fn drop(&mut self) {
         if self.0.requests.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.idle.notify_waiters();
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.0.connections.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.idle.notify_waiters();
         }
     }

@@ -1,16 +1,18 @@
-//! Lets an engine's answer pass as it is, and reads in passing how many tokens it took.
+//! Lets an engine's answer pass, as it is unless the operator changes it, and reads in passing how many tokens it took and what
+//! the engine keeps of it.
 
 use std::time::Instant;
 
-use bytes::BytesMut;
-use http::{Version, header};
+use bytes::{Bytes, BytesMut};
+use http::{StatusCode, Version, header};
 use pingora::Result;
 use pingora::http::ResponseHeader;
 
-use super::Context;
+use super::{Context, cors};
 use crate::fleet::InFlight;
 use crate::metrics::METRICS;
 use crate::request::usage::{self, Usage, UsageReader};
+use crate::request::{Caller, KeyHasher, StoredIds, stored};
 
 /// An answer that is not streamed is kept up to this size to read its usage.
 const WHOLE_MAX: usize = 8 << 20;
@@ -33,11 +35,14 @@ pub enum UsageTap {
 }
 
 impl UsageTap {
-    fn begin(&mut self, answer: &ResponseHeader) {
+    fn begin(&mut self, answer: &ResponseHeader, stores: bool) {
         let content_type = answer.headers.get(header::CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
         *self = match () {
             _ if !answer.status.is_success() => UsageTap::Silent,
-            _ if content_type.starts_with(b"text/event-stream") => UsageTap::Streamed(UsageReader::new()),
+            _ if content_type.starts_with(b"text/event-stream") => UsageTap::Streamed(match stores {
+                true => UsageReader::of_response(),
+                false => UsageReader::new(),
+            }),
             _ => UsageTap::Whole(BytesMut::new()),
         };
     }
@@ -57,6 +62,15 @@ impl UsageTap {
     /// Whether the answer is a stream, whose first byte comes as soon as its prompt is read.
     fn is_streamed(&self) -> bool {
         matches!(self, UsageTap::Streamed(_))
+    }
+
+    /// The ids of what the engine keeps, once they have come.
+    fn take_ids(&mut self, end: bool) -> Option<StoredIds> {
+        match self {
+            UsageTap::Streamed(reader) => reader.take_ids(),
+            UsageTap::Whole(kept) if end => stored::ids(kept),
+            _ => None,
+        }
     }
 
     /// Whether a stream has come to its last event.
@@ -79,21 +93,31 @@ impl UsageTap {
     }
 }
 
-/// The answer's header on its way to the client: says where the request went and why.
+/// The answer's header on its way to the client.
 pub fn header(answer: &mut ResponseHeader, version: Version, context: &mut Context) -> Result<()> {
+    if answer.status == StatusCode::SWITCHING_PROTOCOLS {
+        return sign(answer, context);
+    }
     if answer.status.is_informational() {
         return Ok(());
     }
     context.release_body();
     remove_hop_by_hop(answer);
+    context.changes.begin(answer, version)?;
     answer.remove_header("x-homing-error");
+    cors::mark(answer, context)?;
     if version < Version::HTTP_11 {
         // An older client knows no chunks: its answer ends with the connection.
         answer.remove_header(&header::TRANSFER_ENCODING);
     }
     if let Some(usage) = &mut context.usage {
-        usage.begin(answer);
+        usage.begin(answer, context.stores);
     }
+    sign(answer, context)
+}
+
+/// Says where the request went and why.
+fn sign(answer: &mut ResponseHeader, context: &Context) -> Result<()> {
     if !answer.headers.contains_key("x-request-id") {
         answer.insert_header("x-request-id", &context.request_id)?;
     }
@@ -106,9 +130,23 @@ pub fn header(answer: &mut ResponseHeader, version: Version, context: &mut Conte
     Ok(())
 }
 
-/// A piece of the answer's body on its way to the client.
-pub fn body(piece: Option<&[u8]>, context: &mut Context) {
-    let Some(piece) = piece.filter(|piece| !piece.is_empty()) else { return };
+/// A piece of the answer's body on its way to the client; the last one if `end`.
+pub fn body(piece: &mut Option<Bytes>, end: bool, context: &mut Context, keys: &KeyHasher) {
+    if let Some(piece) = piece.as_ref().filter(|piece| !piece.is_empty()) {
+        see(piece, context);
+    }
+    if context.stores {
+        let ids = context.usage.as_mut().and_then(|tap| tap.take_ids(end));
+        if let (Some(ids), Some(in_flight)) = (ids, &context.in_flight) {
+            let caller = context.caller.as_deref().map_or(Caller::NOBODY, |caller| Caller::named(caller.name()));
+            ids.all().for_each(|stored| in_flight.keeps(keys.stored(stored, caller)));
+        }
+    }
+    context.changes.pass(piece, end);
+}
+
+/// Notes a piece as it came from the engine.
+fn see(piece: &[u8], context: &mut Context) {
     if context.first_byte.is_none() {
         context.first_byte = Some(Instant::now());
         let streamed = context.usage.as_ref().is_some_and(UsageTap::is_streamed);

@@ -42,7 +42,11 @@ pub async fn read(
         let chunk = match timeout_at(deadline, session.read_request_body()).await {
             Ok(Ok(Some(chunk))) => chunk,
             Ok(Ok(None)) => break,
-            Ok(Err(_)) => return Err(OwnError::UnreadableBody),
+            Ok(Err(_)) => {
+                // Pingora takes some broken bodies for finished: what follows is no request.
+                session.set_keepalive(None);
+                return Err(OwnError::UnreadableBody);
+            }
             Err(_) => return Err(too_slow(limits)),
         };
         length += chunk.len() as u64;

@@ -3,99 +3,59 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::FutureExt;
-use http::header;
 use pingora::apps::{HttpServerApp, ServerApp};
 use pingora::protocols::Stream;
-use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 use pingora_proxy::HttpProxy;
-use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 
-use super::Proxy;
 use super::error::OwnError;
+use super::listeners::{Listeners, Opened};
+use super::{Activity, Proxy, h1, h2};
+use crate::config::Limits;
 use crate::live::Current;
 use crate::metrics::METRICS;
 use crate::request::Dialect;
 
-/// A connection waits this long for its next request.
-const KEEPALIVE: Duration = Duration::from_secs(60);
-
-/// Takes client connections: counts them, and ends those that do not get a request's header out in time.
-///
-/// Pingora limits each read of a header, not all of them together, so a client that sends a byte a minute could hold a
-/// connection for ever.
+/// Takes client connections: counts them, finds out what they speak, and ends those that do not get to a request in time.
 pub struct Edge {
-    proxy: Arc<HttpProxy<Proxy>>,
-    live: Current,
+    pub(super) proxy: Arc<HttpProxy<Proxy>>,
+    pub(super) live: Current,
+    pub(super) activity: Arc<Activity>,
+    listeners: Arc<Listeners>,
     open: AtomicUsize,
 }
 
-/// What the requests of one connection share.
-#[derive(Default)]
-pub struct Connection {
-    header_read: Notify,
-}
-
-impl Connection {
-    /// The header of a request has been read whole.
-    pub fn header_read(&self) {
-        self.header_read.notify_one();
-    }
-}
-
 impl Edge {
-    pub fn new(proxy: HttpProxy<Proxy>, live: Current) -> Edge {
-        Edge { proxy: Arc::new(proxy), live, open: AtomicUsize::new(0) }
+    pub fn new(proxy: HttpProxy<Proxy>, live: Current, activity: Arc<Activity>, listeners: Arc<Listeners>) -> Edge {
+        Edge { proxy: Arc::new(proxy), live, activity, listeners, open: AtomicUsize::new(0) }
+    }
+
+    /// How long a connection without a request stays open.
+    pub(super) fn idle(&self) -> Duration {
+        self.live.load().server.limits.idle
+    }
+
+    /// The limits of this moment.
+    pub(super) fn limits(&self) -> Limits {
+        self.live.load().server.limits.clone()
     }
 
     async fn serve(&self, stream: Stream, shutdown: &ShutdownWatch) {
-        let connection = Arc::new(Connection::default());
-        let mut session = ServerSession::new_http1(stream);
-        let keepalive = (!*shutdown.borrow()).then_some(KEEPALIVE.as_secs());
-        session.set_keepalive(keepalive);
-        session.set_pipelining_enabled(true);
-        session.set_connection_user_context(Some(Box::new(connection.clone())));
-        // The first header has its limit. A later one has as long as the connection may be idle before it.
-        let (mut header_max, mut first) = (self.live.load().server.limits.header_read, true);
-        loop {
-            // A request that ended at once may have left its notice unread.
-            let _ = connection.header_read.notified().now_or_never();
-            let request = self.proxy.process_new_http(session, shutdown);
-            tokio::pin!(request);
-            let ended = tokio::select! {
-                ended = &mut request => ended,
-                _ = connection.header_read.notified() => request.await,
-                _ = tokio::time::sleep(header_max) => {
-                    if first {
-                        METRICS.limits_hit.with_label_values(&["header_read"]).inc();
-                    }
-                    return;
-                }
-            };
-            let Some((stream, settings)) = ended.map(|reusable| reusable.consume()) else { return };
-            session = ServerSession::new_http1(stream);
-            if let Some(settings) = settings {
-                settings.apply_to_session(&mut session);
-            }
-            (header_max, first) = (KEEPALIVE, false);
+        let deadline = Instant::now() + self.live.load().server.limits.header_read;
+        match timeout_at(deadline, self.listeners.open(stream)).await {
+            Ok(Some(Opened::Http1(stream))) => h1::serve(self, stream, deadline, shutdown).await,
+            Ok(Some(Opened::Http2(stream))) => h2::serve(self, stream, deadline, shutdown).await,
+            Ok(None) => {}
+            Err(_) => METRICS.limits_hit.with_label_values(&["header_read"]).inc(),
         }
     }
 
-    /// Tells a client for which there is no room, and closes.
-    async fn refuse(&self, stream: Stream) {
+    /// Tells a client for which there is no room, and closes. With TLS it only closes: a handshake is most of the work.
+    async fn refuse(&self, mut stream: Stream) {
         METRICS.limits_hit.with_label_values(&["connections"]).inc();
-        let error = OwnError::TooManyConnections;
-        METRICS.own_errors.with_label_values(&[error.code()]).inc();
-        let mut session = ServerSession::new_http1(stream);
-        session.set_keepalive(None);
-        let body = error.body(Dialect::OpenAi, "-");
-        let Ok(mut answer) = error.header(Dialect::OpenAi, body.len(), "-") else { return };
-        if answer.insert_header(header::CONNECTION, "close").is_ok()
-            && session.write_response_header(answer).await.is_ok()
-            && session.write_response_body(body, true).await.is_ok()
-        {
-            session.shutdown().await;
+        if self.listeners.is_plain(&stream) {
+            h1::tell(&mut stream, OwnError::TooManyConnections, Dialect::OpenAi).await;
         }
     }
 }

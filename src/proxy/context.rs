@@ -1,16 +1,17 @@
-use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use http::HeaderValue;
 use pingora_proxy::Session;
 
 use super::Activity;
 use super::activity::Busy;
 use super::answer::UsageTap;
 use super::buffered::{Buffered, Reservation};
-use super::connection::Connection;
+use super::changes::Changes;
 use super::error::OwnError;
 use super::replay::Wrapped;
+use crate::callers::{Admitted, Caller};
 use crate::fleet::{InFlight, Model};
 use crate::live::Live;
 use crate::request::Dialect;
@@ -26,8 +27,22 @@ pub struct Context {
     pub dialect: Dialect,
     /// Its body's bytes under the limit over all requests.
     pub reservation: Reservation,
-    /// Bytes of its body.
+    /// Bytes of its body as the client sent it.
     pub body_bytes: u64,
+    /// The origin that answers are to name, where a page of it may call.
+    pub origin: Option<HeaderValue>,
+    /// Who asks, where callers are configured.
+    pub caller: Option<Arc<Caller>>,
+    /// Its place among the requests of its caller.
+    pub admitted: Option<Admitted>,
+    /// Bytes of its body as it is sent on.
+    pub sent_bytes: u64,
+    /// Whether it asks to go on as a WebSocket.
+    pub switches: bool,
+    /// Whether its answer tells of a response that the engine may keep.
+    pub stores: bool,
+    /// What is changed of its answer.
+    pub changes: Changes,
     /// What it is for, once that is known.
     pub model: Option<Arc<Model>>,
     /// How long it waited for room, if it had to.
@@ -45,7 +60,6 @@ pub struct Context {
     /// The error of its own that the balancer answered with.
     pub own_error: Option<OwnError>,
     wrapped: Option<Wrapped>,
-    connection: Option<Arc<Connection>>,
     _busy: Busy,
 }
 
@@ -59,6 +73,13 @@ impl Context {
             dialect: Dialect::OpenAi,
             reservation: Reservation::new(buffered),
             body_bytes: 0,
+            origin: None,
+            caller: None,
+            admitted: None,
+            sent_bytes: 0,
+            switches: false,
+            stores: false,
+            changes: Changes::default(),
             model: None,
             parked: None,
             in_flight: None,
@@ -69,22 +90,8 @@ impl Context {
             first_byte: None,
             own_error: None,
             wrapped: None,
-            connection: None,
             _busy: activity.begin(),
         }
-    }
-
-    /// Takes the connection that the request came on, whose wait for a header is over.
-    pub fn begin_on(&mut self, connection: Box<dyn Any + Send + Sync>) {
-        if let Ok(connection) = connection.downcast::<Arc<Connection>>() {
-            connection.header_read();
-            self.connection = Some(*connection);
-        }
-    }
-
-    /// The connection, for the next request on it.
-    pub fn connection(&self) -> Option<Box<dyn Any + Send + Sync>> {
-        self.connection.clone().map(|connection| Box::new(connection) as Box<dyn Any + Send + Sync>)
     }
 
     /// Lets the session stand as one whose body is already read.

@@ -3,13 +3,15 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::header;
+use http::{StatusCode, header};
+use pingora::http::ResponseHeader;
 use pingora::{Error, ErrorSource, ErrorType, Result};
 use pingora_proxy::{FailToProxy, Session};
 
 use super::access_log::Line;
 use super::error::OwnError;
-use super::{Context, Proxy};
+use super::{Context, Proxy, cors};
+use crate::fleet::InFlight;
 use crate::metrics::METRICS;
 use crate::request::endpoint;
 use crate::request::usage::Usage;
@@ -23,6 +25,7 @@ pub async fn answer_error(session: &mut Session, context: &mut Context, error: O
     METRICS.own_errors.with_label_values(&[error.code()]).inc();
     let body = error.body(context.dialect, &context.request_id);
     let mut answer = error.header(context.dialect, body.len(), &context.request_id)?;
+    cors::mark(&mut answer, context)?;
     context.own_error = Some(error);
     if !session.downstream_session.is_body_done() || session.downstream_session.get_keepalive().is_none() {
         session.downstream_session.set_keepalive(None);
@@ -45,7 +48,7 @@ pub async fn fail(session: &mut Session, error: &Error, context: &mut Context) -
         METRICS.limits_hit.with_label_values(&["client_write"]).inc();
     }
     let gone = is_clients(error);
-    let begun = session.downstream_session.response_written().is_some_and(|answer| !answer.status.is_informational());
+    let begun = session.downstream_session.response_written().is_some_and(has_begun);
     let error_code = match (gone, begun) {
         (true, _) => CLIENT_CLOSED,
         (false, true) => {
@@ -56,7 +59,7 @@ pub async fn fail(session: &mut Session, error: &Error, context: &mut Context) -
         }
         (false, false) => {
             log::warn!("{}: no answer ({})", context.summary(), error.etype().as_str());
-            let error = own_error(error);
+            let error = own_error(error, context);
             let status = error.status(context.dialect).as_u16();
             // If the client has gone meanwhile, that is all there is to know.
             let _ = answer_error(session, context, error).await;
@@ -71,17 +74,27 @@ fn is_clients(error: &Error) -> bool {
     use ErrorType::*;
     let of_connection = matches!(
         error.etype(),
-        ConnectionClosed | ReadError | WriteError | ReadTimedout | WriteTimedout | ConnectError
+        ConnectionClosed | ReadError | WriteError | ReadTimedout | WriteTimedout | ConnectError | H2Error
     );
     *error.esource() == ErrorSource::Downstream && of_connection
 }
 
-fn own_error(error: &Error) -> OwnError {
+/// Whether this is the header of an answer, not of an interim one: nothing else can be answered then.
+fn has_begun(answer: &ResponseHeader) -> bool {
+    !answer.status.is_informational() || answer.status == StatusCode::SWITCHING_PROTOCOLS
+}
+
+fn own_error(error: &Error, context: &Context) -> OwnError {
     use ErrorType::*;
     match (error.esource(), error.etype()) {
-        (ErrorSource::Upstream, ConnectTimedout | ConnectRefused | ConnectNoRoute | ConnectError | SocketError) => {
-            OwnError::NoReplica
-        }
+        (
+            ErrorSource::Upstream,
+            ConnectTimedout | ConnectRefused | ConnectNoRoute | ConnectError | SocketError | TLSHandshakeFailure
+            | TLSHandshakeTimedout | InvalidCert | HandshakeError,
+        ) => match context.in_flight.as_ref().is_some_and(InFlight::is_lost) {
+            true => OwnError::ResponseGone,
+            false => OwnError::NoReplica,
+        },
         (ErrorSource::Upstream, _) => OwnError::ReplicaFailed,
         (ErrorSource::Downstream, _) => OwnError::BadRequest,
         _ => OwnError::Internal,
@@ -136,11 +149,17 @@ impl Proxy {
                 None => METRICS.follow_requests.with_label_values(&[model, replica, class]).inc(),
             }
         }
+        let caller = context.caller.as_ref().map(|caller| caller.name());
+        if let Some(caller) = caller {
+            METRICS.caller_requests.with_label_values(&[caller, status_class(status)]).inc();
+            usage.inspect(|usage| count_caller_tokens(caller, usage));
+        }
         self.access_log.write(context.live.server.access_log, || Line {
             at: context.began_at,
             request_id: &context.request_id,
             method: endpoint::shown_method(&session.req_header().method),
             path: endpoint::shown(session.req_header().uri.path()),
+            caller,
             model,
             replica,
             decision: context.in_flight.as_ref().and_then(|in_flight| in_flight.decision()).map(|d| d.name()),
@@ -169,6 +188,11 @@ fn count_tokens(model: &str, usage: &Usage) {
     METRICS.completion_tokens.with_label_values(&[model]).inc_by(usage.completion);
 }
 
+fn count_caller_tokens(caller: &str, usage: &Usage) {
+    METRICS.caller_tokens.with_label_values(&[caller, "prompt"]).inc_by(usage.prompt);
+    METRICS.caller_tokens.with_label_values(&[caller, "completion"]).inc_by(usage.completion);
+}
+
 fn status_class(status: u16) -> &'static str {
     match status {
         CLIENT_CLOSED => "client_closed",
@@ -183,13 +207,15 @@ fn status_class(status: u16) -> &'static str {
 /// An answer of the balancer's own that is no error.
 pub async fn answer_ok(
     session: &mut Session,
-    status: http::StatusCode,
+    context: &Context,
+    status: StatusCode,
     kind: &str,
     body: Bytes,
     head: bool,
 ) -> Result<()> {
-    let mut answer = pingora::http::ResponseHeader::build(status, Some(4))?;
+    let mut answer = ResponseHeader::build(status, Some(4))?;
     answer.insert_header(header::CONTENT_TYPE, kind)?;
+    cors::mark(&mut answer, context)?;
     answer.insert_header(header::CONTENT_LENGTH, body.len().to_string())?;
     session.write_response_header(Box::new(answer), head).await?;
     if !head {

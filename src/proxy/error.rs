@@ -6,6 +6,7 @@ use pingora::Result;
 use pingora::http::ResponseHeader;
 use serde_json::json;
 
+use crate::callers::limits::Exceeded;
 use crate::request::Dialect;
 use crate::routing::{Refusal, RefusedWhy};
 
@@ -17,9 +18,28 @@ pub enum OwnError {
     MethodNotAllowed(&'static str),
     UnknownModel,
     ModelRequired,
+    InvalidKey,
+    ModelNotAllowed,
+    /// A limit of the caller.
+    CallerLimit(Exceeded),
+    /// None of several models is known to have made this response; or the caller is known not to have had it made.
+    UnknownResponse,
+    /// The replica that kept a response is gone, or has restarted since.
+    ResponseGone,
+    /// The path speaks WebSocket alone.
+    UpgradeRequired,
     NotJson,
     UnreadableBody,
     BadRequest,
+    /// What of the head of a request breaks a rule.
+    MalformedHead(&'static str),
+    HeadTooLarge,
+    TargetTooLong,
+    UnknownCoding,
+    HeaderTimeout {
+        seconds: u64,
+    },
+    ContentEncoding,
     BodyTooLarge {
         bytes_max: u64,
     },
@@ -58,9 +78,22 @@ impl OwnError {
             OwnError::MethodNotAllowed(_) => "method_not_allowed",
             OwnError::UnknownModel => "model_not_found",
             OwnError::ModelRequired => "model_required",
+            OwnError::InvalidKey => "invalid_api_key",
+            OwnError::ModelNotAllowed => "model_not_allowed",
+            OwnError::CallerLimit(Exceeded::Rate { .. }) => "caller_rate",
+            OwnError::CallerLimit(Exceeded::InFlight { .. }) => "caller_in_flight",
+            OwnError::CallerLimit(Exceeded::Conversations { .. }) => "caller_conversations",
+            OwnError::UnknownResponse => "response_not_found",
+            OwnError::ResponseGone => "response_gone",
+            OwnError::UpgradeRequired => "upgrade_required",
             OwnError::NotJson => "body_not_json",
             OwnError::UnreadableBody => "body_unreadable",
-            OwnError::BadRequest => "bad_request",
+            OwnError::BadRequest | OwnError::MalformedHead(_) => "bad_request",
+            OwnError::HeadTooLarge => "headers_too_large",
+            OwnError::TargetTooLong => "target_too_long",
+            OwnError::UnknownCoding => "transfer_coding",
+            OwnError::HeaderTimeout { .. } => "header_timeout",
+            OwnError::ContentEncoding => "content_encoding",
             OwnError::BodyTooLarge { .. } => "body_too_large",
             OwnError::BodyTimeout { .. } => "body_timeout",
             OwnError::Overloaded => "overloaded",
@@ -85,12 +118,23 @@ impl OwnError {
     fn kind(&self) -> StatusCode {
         match self {
             OwnError::UnknownRoute | OwnError::ClosedRoute | OwnError::UnknownModel => StatusCode::NOT_FOUND,
+            OwnError::UnknownResponse | OwnError::ResponseGone => StatusCode::NOT_FOUND,
+            OwnError::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
             OwnError::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
-            OwnError::ModelRequired | OwnError::NotJson | OwnError::UnreadableBody | OwnError::BadRequest => {
-                StatusCode::BAD_REQUEST
-            }
+            OwnError::ModelRequired
+            | OwnError::NotJson
+            | OwnError::UnreadableBody
+            | OwnError::BadRequest
+            | OwnError::MalformedHead(_) => StatusCode::BAD_REQUEST,
+            OwnError::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            OwnError::TargetTooLong => StatusCode::URI_TOO_LONG,
+            OwnError::UnknownCoding => StatusCode::NOT_IMPLEMENTED,
+            OwnError::ContentEncoding => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            OwnError::InvalidKey => StatusCode::UNAUTHORIZED,
+            OwnError::ModelNotAllowed => StatusCode::FORBIDDEN,
+            OwnError::CallerLimit(_) => StatusCode::TOO_MANY_REQUESTS,
             OwnError::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            OwnError::BodyTimeout { .. } => StatusCode::REQUEST_TIMEOUT,
+            OwnError::BodyTimeout { .. } | OwnError::HeaderTimeout { .. } => StatusCode::REQUEST_TIMEOUT,
             OwnError::Overloaded | OwnError::NotAdmitted(_) | OwnError::NoReplica | OwnError::TooManyConnections => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -109,9 +153,30 @@ impl OwnError {
                 "No model of this name is served here. GET /v1/models lists those that are.".into()
             }
             OwnError::ModelRequired => "Name the model: several are served here.".into(),
+            OwnError::InvalidKey => {
+                "Send an API key of this balancer, as `Authorization: Bearer KEY` or `x-api-key: KEY`.".into()
+            }
+            OwnError::ModelNotAllowed => "This API key may not use this model.".into(),
+            OwnError::CallerLimit(exceeded) => {
+                format!("The limit of this API key is reached: {}. Try again later.", exceeded.limit())
+            }
+            OwnError::UnknownResponse => {
+                "It is not known here which replica has this response, or it is another caller's.".into()
+            }
+            OwnError::ResponseGone => {
+                "The replica that kept this response is gone, and the response with it. Send the whole conversation."
+                    .into()
+            }
+            OwnError::UpgradeRequired => "This path speaks WebSocket: ask for an upgrade, over HTTP/1.1.".into(),
             OwnError::NotJson => "The body is not a JSON object, so the model that it is for cannot be told.".into(),
             OwnError::UnreadableBody => "The body ended early or was framed wrongly.".into(),
             OwnError::BadRequest => "The request's headers break the rules of HTTP.".into(),
+            OwnError::MalformedHead(what) => format!("The request breaks the rules of HTTP: {what}."),
+            OwnError::HeadTooLarge => "The request's headers are too many or too large.".into(),
+            OwnError::TargetTooLong => "The request's address is too long.".into(),
+            OwnError::UnknownCoding => "Of transfer codings only chunked is known here.".into(),
+            OwnError::HeaderTimeout { seconds } => format!("The headers did not arrive within {seconds} s."),
+            OwnError::ContentEncoding => "Send the body as it is: packed ones are not read here.".into(),
             OwnError::BodyTooLarge { bytes_max } => format!("The body is larger than {bytes_max} bytes."),
             OwnError::BodyTimeout { seconds } => format!("The body did not arrive within {seconds} s."),
             OwnError::Overloaded => "Too many request bodies are held at this moment. Try again.".into(),
@@ -133,6 +198,7 @@ impl OwnError {
     fn retry_after_s(&self) -> Option<u64> {
         match self {
             OwnError::NotAdmitted(refusal) => Some(refusal.retry_after_s),
+            OwnError::CallerLimit(exceeded) => Some(exceeded.retry_after_s()),
             _ => matches!(self.kind(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::BAD_GATEWAY).then_some(1),
         }
     }
@@ -140,6 +206,9 @@ impl OwnError {
     fn openai_type(&self) -> &'static str {
         match self.kind() {
             StatusCode::NOT_FOUND => "not_found_error",
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::FORBIDDEN => "permission_error",
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
             StatusCode::SERVICE_UNAVAILABLE => "service_unavailable_error",
             status if status.is_server_error() => "server_error",
             _ => "invalid_request_error",
@@ -149,6 +218,9 @@ impl OwnError {
     fn anthropic_type(&self) -> &'static str {
         match self.kind() {
             StatusCode::NOT_FOUND => "not_found_error",
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::FORBIDDEN => "permission_error",
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
             StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
             StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
             StatusCode::REQUEST_TIMEOUT => "timeout_error",
@@ -192,6 +264,15 @@ impl OwnError {
         answer.insert_header("x-homing-error", self.code())?;
         if let Some(seconds) = self.retry_after_s() {
             answer.insert_header(header::RETRY_AFTER, seconds.to_string())?;
+        }
+        if *self == OwnError::ContentEncoding {
+            answer.insert_header(header::ACCEPT_ENCODING, "identity")?;
+        }
+        if *self == OwnError::InvalidKey {
+            answer.insert_header(header::WWW_AUTHENTICATE, "Bearer")?;
+        }
+        if *self == OwnError::UpgradeRequired {
+            answer.insert_header(header::UPGRADE, "websocket")?;
         }
         if let OwnError::MethodNotAllowed(allowed) = self {
             answer.insert_header(header::ALLOW, *allowed)?;

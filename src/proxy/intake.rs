@@ -1,27 +1,21 @@
 //! Takes a request in: which route it asks, its body, its model, its conversation.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{HeaderMap, Method, header};
 use pingora::Result;
 use pingora_proxy::Session;
 
 use super::error::{OwnError, Stopped};
-use super::{Context, Proxy, body, parking};
-use crate::config::{Agents, Limits};
-use crate::fleet::{Fleet, InFlight, Model, Routed};
+use super::{Context, Proxy, body, callers, cors, parking};
+use crate::config::Limits;
+use crate::fleet::Routed;
 use crate::metrics::METRICS;
-use crate::request::endpoint::{self, BodyForm, Endpoint, Route};
-use crate::request::{Caller, InHeaders, Peek, Rules, multipart, peek, session};
-use crate::routing::{Ask, Key, Pin, RefusedWhy};
+use crate::request::endpoint::{self, Kind, Route};
+use crate::routing::RefusedWhy;
 
 /// A client that takes nothing of its answer for this long is cut off: it would hold a place at its replica for ever.
 const WRITE_MAX: Duration = Duration::from_secs(60);
-
-/// The request header with which a client names a data-parallel rank.
-pub const RANK_HEADER: &str = "x-data-parallel-rank";
 
 impl Proxy {
     /// Reads a request whole and has it routed, or answers it here. Returns whether it was answered.
@@ -48,7 +42,14 @@ impl Proxy {
         let header = session.req_header();
         let (method, path) = (header.method.clone(), header.uri.path().to_owned());
         context.dialect = endpoint::dialect_of(&path);
-        let endpoint = match endpoint::route(&method, &path) {
+        context.origin = cors::origin(&header.headers, &context.live.server.origins);
+        if cors::asks_beforehand(header, context) {
+            cors::allow(session, context).await.map_err(Stopped::Failed)?;
+            return Ok(true);
+        }
+        let route = endpoint::route(&method, &path);
+        callers::identify(route, session, context)?;
+        let endpoint = match route {
             Route::Engine(endpoint) => endpoint,
             Route::Local(local) => {
                 self.answer_here(session, context, local, method == Method::HEAD).await;
@@ -58,12 +59,32 @@ impl Proxy {
             Route::WrongMethod { allow } => return Err(OwnError::MethodNotAllowed(allow).into()),
             Route::Unknown => return Err(OwnError::UnknownRoute.into()),
         };
+        context.switches = endpoint.kind == Kind::Realtime;
+        if context.switches && !asks_for_websocket(session) {
+            return Err(OwnError::UpgradeRequired.into());
+        }
+        if is_packed(&session.req_header().headers) {
+            return Err(OwnError::ContentEncoding.into());
+        }
+        callers::admit(context)?;
         let limits: Limits = context.live.server.limits.clone();
         let body = body::read(&mut session.downstream_session, &mut context.reservation, &limits).await?;
         context.body_bytes = body.len() as u64;
+        if context.switches && !body.is_empty() {
+            return Err(OwnError::BadRequest.into());
+        }
         context.usage = endpoint.has_usage().then(Default::default);
-        let routed = self.route(context, &endpoint, session, &body)?;
-        context.wrap_body(session, body);
+        context.stores = endpoint.kind == Kind::Responses;
+        let mut asked = self.understand(context, &endpoint, session, &body)?;
+        callers::allow(context, &asked)?;
+        context.model = Some(asked.model.clone());
+        let routed = asked.route()?;
+        context.changes = std::mem::take(&mut asked.changes);
+        let body = asked.edited(body);
+        context.sent_bytes = body.len() as u64;
+        if !context.switches {
+            context.wrap_body(session, body);
+        }
         context.in_flight = Some(match routed {
             Routed::Sent(in_flight) => in_flight,
             Routed::Parked(wait) => parking::end(wait, session, context).await?,
@@ -73,80 +94,21 @@ impl Proxy {
                 }
                 return Err(OwnError::NotAdmitted(refusal).into());
             }
+            Routed::Gone => return Err(OwnError::ResponseGone.into()),
         });
         Ok(false)
     }
-
-    fn route(
-        &self,
-        context: &mut Context,
-        endpoint: &Endpoint,
-        session: &Session,
-        body: &Bytes,
-    ) -> Result<Routed, OwnError> {
-        let headers = &session.req_header().headers;
-        let live = context.live.clone();
-        let rules = Rules {
-            headers: &live.session.headers,
-            sources: &live.session.sources,
-            agents_apart: live.session.agents == Agents::Separate,
-        };
-        let fleet = &live.fleet;
-        let nameless = fleet.only().filter(|model| model.name.is_none());
-        let in_headers = session::from_headers(rules, endpoint, headers);
-        // With a nameless model and a session in the headers, there is nothing to look for in the body.
-        let needs_peek = nameless.is_none() || in_headers == InHeaders::NeedsBody;
-        let peeked = (needs_peek && endpoint.body_form() == BodyForm::Json).then(|| peek(body));
-        let model = match nameless {
-            Some(model) => model.clone(),
-            None => {
-                let named = match (&peeked, endpoint.body_form()) {
-                    (Some(Err(_)), _) => return Err(OwnError::NotJson),
-                    (Some(Ok(peek)), _) => peek.model.as_deref(),
-                    (None, BodyForm::Multipart) => multipart::model(content_type(headers), body),
-                    // Nothing in it says which of several models made it.
-                    (None, BodyForm::Empty) if fleet.only().is_none() => return Err(OwnError::UnknownRoute),
-                    (None, _) => None,
-                };
-                model(fleet, named)?
-            }
-        };
-        let peeked: Option<&Peek> = peeked.as_ref().and_then(|peek| peek.as_ref().ok());
-        let conversation = match in_headers {
-            InHeaders::Found(session) => Some(session),
-            InHeaders::NeedsBody => session::find(rules, endpoint, headers, peeked),
-            InHeaders::Absent => None,
-        };
-        let caller = Caller::of(headers);
-        let key: Option<Key> = conversation.map(|session| self.keys.key(&session, caller));
-        let address = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip());
-        let caller = self.keys.caller(caller, address);
-        let ask = Ask { key, pin: pin(headers), caller, bytes: body.len() as u64 };
-        context.model = Some(model.clone());
-        let routed = match endpoint.counted() {
-            true => model.route(ask),
-            false => InFlight::follow(model, ask).map(Routed::Sent),
-        };
-        routed.ok_or(OwnError::NoReplica)
-    }
 }
 
-/// The model of this name; the only one, where the request names none.
-fn model(fleet: &Fleet, name: Option<&str>) -> Result<Arc<Model>, OwnError> {
-    let model = match name {
-        Some(name) => fleet.named(name).ok_or(OwnError::UnknownModel)?,
-        None => fleet.only().ok_or(OwnError::ModelRequired)?,
-    };
-    Ok(model.clone())
+/// Whether the body is compressed: what it says could not be found out, and its size would be any multiple of what is held.
+fn is_packed(headers: &HeaderMap) -> bool {
+    let encodings = headers.get_all(header::CONTENT_ENCODING);
+    encodings.iter().any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
-fn content_type(headers: &HeaderMap) -> &str {
-    headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default()
-}
-
-fn pin(headers: &HeaderMap) -> Pin {
-    match headers.get(RANK_HEADER) {
-        None => Pin::None,
-        Some(value) => value.to_str().ok().and_then(|rank| rank.trim().parse().ok()).map_or(Pin::Invalid, Pin::Rank),
-    }
+/// Whether a request asks to go on as a WebSocket. HTTP/2 has another way for that, which is not offered.
+fn asks_for_websocket(session: &Session) -> bool {
+    let upgrade = session.req_header().headers.get(header::UPGRADE);
+    session.downstream_session.is_upgrade_req()
+        && upgrade.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::join_all;
 use http::{StatusCode, header};
 use pingora_proxy::Session;
 use serde_json::{Value, json};
 
 use super::ending::answer_ok;
 use super::{Context, Proxy};
-use crate::config::ClientCredentials;
-use crate::fleet::{Engine, Fleet};
+use crate::callers::Caller;
+use crate::fleet::{Engine, Fleet, Model};
 use crate::metrics::METRICS;
 use crate::request::Local;
 
@@ -28,9 +29,10 @@ impl Proxy {
         let fleet = context.live.fleet.clone();
         let (status, body) = match local {
             Local::Models => {
-                let passes = context.live.server.client_credentials == ClientCredentials::Pass;
+                let passes = context.live.passes_credentials();
                 let authorization = session.req_header().headers.get(header::AUTHORIZATION).filter(|_| passes).cloned();
-                (StatusCode::OK, self.models(&fleet, authorization.as_ref().map(|value| value.as_bytes())).await)
+                let authorization = authorization.as_ref().map(|value| value.as_bytes());
+                (StatusCode::OK, self.models(&fleet, context.caller.as_deref(), authorization).await)
             }
             Local::Health | Local::Ping if any_up(&fleet) => (StatusCode::OK, json!({"status": "ok"})),
             Local::Health | Local::Ping => (StatusCode::SERVICE_UNAVAILABLE, json!({"status": "no replica is up"})),
@@ -39,15 +41,17 @@ impl Proxy {
         };
         METRICS.local_requests.with_label_values(&[name(local)]).inc();
         let body = Bytes::from(body.to_string());
-        if let Err(error) = answer_ok(session, status, "application/json", body, head).await {
+        if let Err(error) = answer_ok(session, context, status, "application/json", body, head).await {
             log::debug!("request {}: {error}", context.request_id);
         }
     }
 
-    /// The union of what the replicas in use serve, each model once.
-    async fn models(&self, fleet: &Fleet, authorization: Option<&[u8]>) -> Value {
-        let engines = fleet.models().iter().flat_map(|model| model.engines_up());
-        let lists = futures::future::join_all(engines.map(|engine| self.models_of(engine, authorization))).await;
+    /// The union of what the replicas in use serve and the names that the operator added, each once; of what the caller may
+    /// use.
+    async fn models(&self, fleet: &Fleet, caller: Option<&Caller>, authorization: Option<&[u8]>) -> Value {
+        let may_use = |model: &&Arc<Model>| caller.is_none_or(|caller| caller.may_use(model.label()));
+        let usable = fleet.models().iter().filter(may_use);
+        let lists = join_all(usable.map(|model| self.models_called(model, authorization))).await;
         let by_id: BTreeMap<String, Value> = lists
             .into_iter()
             .rev()
@@ -55,6 +59,23 @@ impl Proxy {
             .filter_map(|model| Some((model.get("id")?.as_str()?.to_owned(), model)))
             .collect();
         json!({"object": "list", "data": by_id.into_values().collect::<Vec<_>>()})
+    }
+
+    /// What the engines of one model serve, and then the same under its other names. Patterns are no names and not listed.
+    async fn models_called(&self, model: &Model, authorization: Option<&[u8]>) -> Vec<Value> {
+        let engines = model.engines_up();
+        let lists = join_all(engines.into_iter().map(|engine| self.models_of(engine, authorization))).await;
+        let mut served: Vec<Value> = lists.into_iter().flatten().collect();
+        let own = served.iter().find(|served| model.name.as_deref().is_some_and(|name| served["id"] == name)).cloned();
+        let settings = model.settings();
+        let called = |name: &str| {
+            own.clone().map(|mut own| {
+                own["id"] = name.into();
+                own
+            })
+        };
+        served.extend(settings.aliases.iter().filter_map(|alias| called(alias.name()?)));
+        served
     }
 
     /// What one engine serves; nothing if it does not say so in time.

@@ -1,27 +1,36 @@
 //! The one `ProxyHttp`: reads a request, has it routed, sends it, watches the answer pass.
 //!
-//! The path of a request through the files: [`connection`](Edge) takes the connection, [`intake`] reads the body and finds
-//! model and session, [`parking`] waits for room where there is none, [`upstream`] sends it and tries again elsewhere, [`answer`] lets the response pass and reads its
-//! usage, [`ending`] counts and logs. Errors of the balancer's own are in [`error`], answers of its own in [`local`].
+//! The path of a request through the files: [`connection`](Edge) takes the connection, [`listeners`] opens it, [`h1`] or
+//! [`h2`] serves it ([`turnstile`] checks the heads of the first), [`callers`] asks who calls, [`intake`] reads the body,
+//! [`asked`] finds model and session, [`parking`] waits for room where there is none, [`upstream`] sends it and tries again
+//! elsewhere, [`answer`] lets the response pass and reads its usage, [`changes`] is what the operator changes of it, [`ending`]
+//! counts and logs. Errors of the balancer's own are in [`error`], answers of its own in [`local`].
 
 mod access_log;
 mod activity;
 mod answer;
+mod asked;
 mod body;
 mod buffered;
+mod callers;
+mod changes;
 mod connection;
 mod context;
+mod cors;
 mod ending;
 mod error;
+mod h1;
+mod h2;
 mod intake;
+mod listeners;
 mod local;
 mod parking;
 mod presence;
 mod record;
 mod replay;
+mod turnstile;
 mod upstream;
 
-use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +51,7 @@ pub use activity::Activity;
 pub use buffered::Buffered;
 pub use connection::Edge;
 pub use context::Context;
+pub use listeners::Listeners;
 pub use upstream::PINGORA_TRIES;
 
 /// The balancer as Pingora sees it.
@@ -61,20 +71,6 @@ impl ProxyHttp for Proxy {
 
     fn new_ctx(&self) -> Context {
         Context::new(self.live.load_full(), &self.activity, &self.buffered)
-    }
-
-    /// Notes that the header has been read in time; see [`connection`].
-    fn on_connection_reuse(
-        &self,
-        _session: &mut Session,
-        context: &mut Context,
-        connection: Box<dyn Any + Send + Sync>,
-    ) {
-        context.begin_on(connection);
-    }
-
-    fn persist_connection_context(&self, _session: &Session, context: &Context) -> Option<Box<dyn Any + Send + Sync>> {
-        context.connection()
     }
 
     async fn request_filter(&self, session: &mut Session, context: &mut Context) -> Result<bool> {
@@ -137,10 +133,10 @@ impl ProxyHttp for Proxy {
         &self,
         _session: &mut Session,
         body: &mut Option<Bytes>,
-        _end: bool,
+        end: bool,
         context: &mut Context,
     ) -> Result<Option<Duration>> {
-        answer::body(body.as_deref(), context);
+        answer::body(body, end, context, &self.keys);
         Ok(None)
     }
 

@@ -3,11 +3,10 @@
 use http::{StatusCode, header};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::upstreams::peer::HttpPeer;
-use pingora::{Error, ErrorSource, ErrorType, OrErr, Result};
+use pingora::{Error, ErrorSource, ErrorType, OrErr, Result, RetryType};
 
 use super::Context;
-use super::intake::RANK_HEADER;
-use crate::config::ClientCredentials;
+use super::asked::RANK_HEADER;
 use crate::fleet::bearer;
 use crate::metrics::METRICS;
 use crate::routing::Retry;
@@ -26,8 +25,10 @@ pub async fn peer(context: &mut Context) -> Result<Box<HttpPeer>> {
         };
         match in_flight.engine().peer().await {
             Ok(mut peer) => {
-                // Connections are shared only within a group: alone in one, it gets a fresh connection.
-                peer.group_key = if context.once_more_here { own_group(context) } else { 0 };
+                if context.once_more_here {
+                    // Connections are shared only within a group: alone in one, it gets a fresh connection.
+                    peer.group_key = own_group(context);
+                }
                 return Ok(Box::new(peer));
             }
             Err(error) if !fail_over(context, Retry::Unreachable, "unresolved") => {
@@ -44,15 +45,22 @@ pub async fn peer(context: &mut Context) -> Result<Box<HttpPeer>> {
 pub fn write_header(request: &mut RequestHeader, context: &Context) -> Result<()> {
     let Some(in_flight) = &context.in_flight else { return Ok(()) };
     let engine = in_flight.engine();
+    join_cookies(request)?;
     request.remove_header(&header::TRANSFER_ENCODING);
     request.remove_header(&header::EXPECT);
-    request.remove_header(&header::UPGRADE);
-    request.remove_header(&header::CONTENT_LENGTH);
-    if context.body_bytes > 0 || request.method == http::Method::POST {
-        request.insert_header(header::CONTENT_LENGTH, context.body_bytes.to_string())?;
+    if !context.switches {
+        request.remove_header(&header::UPGRADE);
     }
-    if request.uri.authority().is_some() {
-        // An origin gets the path alone, also where a client wrote the whole address.
+    if context.changes.are_due() {
+        // What is packed cannot be changed.
+        request.remove_header(&header::ACCEPT_ENCODING);
+    }
+    request.remove_header(&header::CONTENT_LENGTH);
+    if context.sent_bytes > 0 || request.method == http::Method::POST {
+        request.insert_header(header::CONTENT_LENGTH, context.sent_bytes.to_string())?;
+    }
+    if request.uri.authority().is_some() || !request.raw_path().starts_with(b"/") {
+        // An origin gets the path alone, also where a client wrote the whole address, which HTTP/1 keeps beside the URI.
         let path = request.uri.path_and_query().map_or("/", |path| path.as_str());
         request.set_uri(path.parse().or_err(ErrorType::InternalError, "the path of a request")?);
     }
@@ -63,11 +71,22 @@ pub fn write_header(request: &mut RequestHeader, context: &Context) -> Result<()
     if let Some(key) = engine.api_key() {
         request.insert_header(header::AUTHORIZATION, bearer(&key))?;
         request.remove_header("x-api-key");
-    } else if context.live.server.client_credentials == ClientCredentials::Drop {
+    } else if !context.live.passes_credentials() {
         request.remove_header(&header::AUTHORIZATION);
         request.remove_header("x-api-key");
     }
     write_request_id(request, context, in_flight.tries())
+}
+
+/// HTTP/2 lets a client split its cookies over several headers, which older engines would read as one cookie alone
+/// (RFC 9113, 8.2.3).
+fn join_cookies(request: &mut RequestHeader) -> Result<()> {
+    let cookies: Vec<&[u8]> = request.headers.get_all(header::COOKIE).iter().map(|value| value.as_bytes()).collect();
+    if cookies.len() > 1 {
+        let joined = cookies.join(&b"; "[..]);
+        request.insert_header(header::COOKIE, joined)?;
+    }
+    Ok(())
 }
 
 /// Every try carries an id of its own: engines before vLLM 0.14 fail a second one of the same id.
@@ -81,19 +100,19 @@ fn write_request_id(request: &mut RequestHeader, context: &Context, tries: usize
     Ok(())
 }
 
-/// No engine is asked to switch to another protocol, so none may.
-fn switches_unasked(answer: &ResponseHeader) -> bool {
-    answer.status == StatusCode::SWITCHING_PROTOCOLS
+/// An engine may switch to another protocol only where it is asked to.
+fn switches_unasked(answer: &ResponseHeader, context: &Context) -> bool {
+    answer.status == StatusCode::SWITCHING_PROTOCOLS && !context.switches
 }
 
 /// An engine that will not serve answers 429, 502 or 503: another is tried, and the answer is dropped. With no other
 /// left the answer passes.
 pub fn retry_on_status(answer: &ResponseHeader, context: &mut Context) -> Result<()> {
-    if switches_unasked(answer) {
+    if switches_unasked(answer, context) {
         context.answered = true;
         return Err(Error::explain(ErrorType::InvalidHTTPHeader, "a replica switched protocols unasked").into_up());
     }
-    if answer.status.is_informational() {
+    if answer.status.is_informational() && answer.status != StatusCode::SWITCHING_PROTOCOLS {
         return Ok(());
     }
     let reason = match answer.status {
@@ -127,7 +146,7 @@ pub fn retry_on_close(mut error: Box<Error>, context: &mut Context, reused: bool
     if matches!(error.etype(), ErrorType::HTTPStatus(_)) && error.retry() {
         return error;
     }
-    let closed = closed_without_a_byte(&error) && !context.answered;
+    let closed = (closed_without_a_byte(&error) || untouched(&error)) && !context.answered;
     // An engine closes its idle connections after a while: that it closed a reused one does not mean that it is gone.
     let why = if reused { Retry::Refused } else { Retry::Unreachable };
     let mut retry = closed && fail_over(context, why, "closed");
@@ -147,6 +166,15 @@ fn closed_without_a_byte(error: &Error) -> bool {
     *error.esource() == ErrorSource::Upstream
         && matches!(error.etype(), ErrorType::ConnectionClosed | ErrorType::ReadError | ErrorType::WriteError)
         && !error.context.as_ref().is_some_and(|words| answered(words.as_str()))
+}
+
+/// Whether an engine cannot have done what a request asks on an HTTP/2 connection: it said so, as at a shutdown, and
+/// Pingora marks that for a retry; or the request could not be sent whole.
+fn untouched(error: &Error) -> bool {
+    let reading = error.context.as_ref().is_some_and(|words| words.as_str() == "while reading h2 header");
+    *error.esource() == ErrorSource::Upstream
+        && *error.etype() == ErrorType::H2Error
+        && (!reading || matches!(error.retry, RetryType::Decided(true)))
 }
 
 fn fail_over(context: &mut Context, why: Retry, reason: &str) -> bool {

@@ -42,7 +42,6 @@ pub enum Local {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     pub kind: Kind,
-    dialect: Dialect,
 }
 
 /// What an engine does on a route.
@@ -61,6 +60,8 @@ pub enum Kind {
     Score,
     Rerank,
     Audio,
+    /// Audio and events both ways, over a WebSocket.
+    Realtime,
     Tokenize,
     Detokenize,
     /// The prompt as the engine would see it, on `<route>/render`.
@@ -78,11 +79,6 @@ pub enum BodyForm {
 }
 
 impl Endpoint {
-    /// The dialect of its errors and its usage.
-    pub fn dialect(&self) -> Dialect {
-        self.dialect
-    }
-
     /// Whether it takes a place in the in-flight count and in the decisions: all that makes the engine's model run.
     pub fn counted(&self) -> bool {
         !matches!(
@@ -94,7 +90,7 @@ impl Endpoint {
     /// The form of its request body.
     pub fn body_form(&self) -> BodyForm {
         match self.kind {
-            Kind::StoredResponse => BodyForm::Empty,
+            Kind::StoredResponse | Kind::Realtime => BodyForm::Empty,
             Kind::Audio => BodyForm::Multipart,
             _ => BodyForm::Json,
         }
@@ -102,7 +98,7 @@ impl Endpoint {
 
     /// Whether its answers say how many tokens they took.
     pub fn has_usage(&self) -> bool {
-        self.counted() && self.kind != Kind::Audio
+        self.counted() && !matches!(self.kind, Kind::Audio | Kind::Realtime)
     }
 
     /// Whether its requests are turns of a conversation, or ask about one: what shares a prefix with other turns.
@@ -120,14 +116,15 @@ impl Endpoint {
     }
 }
 
+const REALTIME: &str = "/v1/realtime";
+
 const POST: &[Method] = &[Method::POST];
 const READ: &[Method] = &[Method::GET, Method::HEAD];
 
 /// What becomes of a request with this method and this path (without its query).
 pub fn route(method: &Method, path: &str) -> Route {
     if let Some(kind) = posted(path) {
-        let dialect = dialect_of(path);
-        return allowed(method, POST, "POST", Route::Engine(Endpoint { kind, dialect }));
+        return allowed(method, POST, "POST", Route::Engine(Endpoint { kind }));
     }
     if let Some(local) = local(path) {
         return match local {
@@ -136,11 +133,14 @@ pub fn route(method: &Method, path: &str) -> Route {
             _ => allowed(method, READ, "GET, HEAD", Route::Local(local)),
         };
     }
+    if path == REALTIME {
+        return allowed(method, &[Method::GET], "GET", Route::Engine(Endpoint { kind: Kind::Realtime }));
+    }
     if let Some((_, action)) = stored_response(path) {
-        let kind = Kind::StoredResponse;
-        let engine = Route::Engine(Endpoint { kind, dialect: Dialect::OpenAi });
+        let engine = Route::Engine(Endpoint { kind: Kind::StoredResponse });
         return match action {
-            Some(_) => allowed(method, POST, "POST", engine),
+            Some(Action::Cancel) => allowed(method, POST, "POST", engine),
+            Some(Action::InputItems) => allowed(method, &[Method::GET], "GET", engine),
             None => allowed(method, &[Method::GET, Method::DELETE], "GET, DELETE", engine),
         };
     }
@@ -212,12 +212,19 @@ fn local(path: &str) -> Option<Local> {
     })
 }
 
-/// The id, and the action where the path names one: `/v1/responses/{id}` and `/v1/responses/{id}/cancel`.
-fn stored_response(path: &str) -> Option<(&str, Option<&str>)> {
+/// What is below the path of a stored response.
+enum Action {
+    Cancel,
+    InputItems,
+}
+
+/// The id, and what the path names below it: `/v1/responses/{id}`, `…/{id}/cancel`, `…/{id}/input_items`.
+fn stored_response(path: &str) -> Option<(&str, Option<Action>)> {
     let rest = path.strip_prefix("/v1/responses/")?;
-    let (id, action) = match rest.strip_suffix("/cancel") {
-        Some(id) => (id, Some("cancel")),
-        None => (rest, None),
+    let (id, action) = match rest.rsplit_once('/') {
+        Some((id, "cancel")) => (id, Some(Action::Cancel)),
+        Some((id, "input_items")) => (id, Some(Action::InputItems)),
+        _ => (rest, None),
     };
     let plain = id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
     (plain && (1..=128).contains(&id.len())).then_some((id, action))
@@ -243,7 +250,9 @@ fn is_closed(path: &str) -> bool {
 pub fn shown(path: &str) -> &str {
     match stored_response(path) {
         Some((_, None)) => "/v1/responses/{id}",
-        Some((_, Some(_))) => "/v1/responses/{id}/cancel",
+        Some((_, Some(Action::Cancel))) => "/v1/responses/{id}/cancel",
+        Some((_, Some(Action::InputItems))) => "/v1/responses/{id}/input_items",
+        None if path == REALTIME => path,
         None if posted(path).is_some() || local(path).is_some() || is_closed(path) => path,
         None => "-",
     }

@@ -38,6 +38,11 @@ pub fn text(json: &str) -> Option<Cow<'_, str>> {
     serde_json::Deserializer::from_str(json).deserialize_bytes(Text).ok()
 }
 
+/// A text as a JSON string, in its quotes.
+pub fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
 /// The first `chars_max` characters of a string, at a cost that does not grow with its length.
 pub fn text_head(json: &str, chars_max: usize) -> Option<Cow<'_, str>> {
     let Some(cut) = head_end(json, chars_max) else {

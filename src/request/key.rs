@@ -8,19 +8,30 @@ use http::header::AUTHORIZATION;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::session::Session;
+use super::stored::Stored;
 use crate::routing::Key;
 
-/// Who calls, as far as the credential says: the same session id from two callers is two conversations.
+/// Who calls: the same session id from two callers is two conversations.
 #[derive(Clone, Copy)]
 pub struct Caller<'a> {
+    name: Option<&'a [u8]>,
     authorization: Option<&'a [u8]>,
     api_key: Option<&'a [u8]>,
 }
 
 impl<'a> Caller<'a> {
-    /// Takes `Authorization` and `x-api-key` as they stand.
+    /// Nobody that is known by anything.
+    pub const NOBODY: Caller<'static> = Caller { name: None, authorization: None, api_key: None };
+
+    /// A caller that is configured, whichever of its keys it used.
+    pub fn named(name: &'a str) -> Self {
+        Self { name: Some(name.as_bytes()), authorization: None, api_key: None }
+    }
+
+    /// As far as the credential says: takes `Authorization` and `x-api-key` as they stand.
     pub fn of(headers: &'a HeaderMap) -> Self {
         Self {
+            name: None,
             authorization: headers.get(AUTHORIZATION).map(|value| value.as_bytes()),
             api_key: headers.get("x-api-key").map(|value| value.as_bytes()),
         }
@@ -44,21 +55,37 @@ impl KeyHasher {
         let mut hasher = SipHasher13::new_with_key(&self.seed);
         // An opening that reads like an id is not that id.
         hasher.write(&[u8::from(session.is_opening())]);
-        for field in [caller.authorization, caller.api_key, Some(&session.id), session.agent] {
+        for field in [caller.name, caller.authorization, caller.api_key, Some(&session.id), session.agent] {
             write_field(&mut hasher, field);
         }
         Key::new(hasher.finish128().as_u128())
     }
 
-    /// Tells callers apart: by their credential, else by the address that they call from.
+    /// The key of something that an engine keeps. The id alone says where it is, whatever the credential; but what one
+    /// configured caller had made is unknown to another.
+    pub fn stored(&self, stored: Stored<'_>, caller: Caller<'_>) -> Key {
+        let mut hasher = SipHasher13::new_with_key(&self.seed);
+        // None of the first bytes of other keys.
+        let (kind, id) = match stored {
+            Stored::Response(id) => (3, id),
+            Stored::Thread(id) => (4, id),
+        };
+        hasher.write(&[kind]);
+        for field in [caller.name, Some(id.as_bytes())] {
+            write_field(&mut hasher, field);
+        }
+        Key::new(hasher.finish128().as_u128())
+    }
+
+    /// Tells callers apart: by name or credential, else by the address that they call from.
     pub fn caller(&self, caller: Caller<'_>, address: Option<IpAddr>) -> u64 {
         let mut hasher = SipHasher13::new_with_key(&self.seed);
         // Neither of the first bytes of a conversation's key.
         hasher.write(&[2]);
         let address = address.map(|address| address.to_string());
-        let unnamed = caller.authorization.is_none() && caller.api_key.is_none();
+        let unnamed = [caller.name, caller.authorization, caller.api_key].iter().all(Option::is_none);
         let address = address.as_ref().filter(|_| unnamed).map(|address| address.as_bytes());
-        for field in [caller.authorization, caller.api_key, address] {
+        for field in [caller.name, caller.authorization, caller.api_key, address] {
             write_field(&mut hasher, field);
         }
         hasher.finish128().h1

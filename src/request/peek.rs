@@ -37,6 +37,10 @@ pub struct Peek<'a> {
     pub litellm_session_id: Option<Cow<'a, str>>,
     /// The stored response that a Responses request goes on from.
     pub previous_response_id: Option<Cow<'a, str>>,
+    /// The model as it stands in the body.
+    pub(super) model_json: Option<&'a str>,
+    /// OpenAI's `stream_options` as they stand in the body.
+    pub(super) stream_options: Option<&'a str>,
     messages: Option<&'a str>,
     input: Option<&'a str>,
     prompt: Option<&'a str>,
@@ -62,6 +66,7 @@ pub fn peek(body: &[u8]) -> Result<Peek<'_>, NotJson> {
     let [
         model,
         stream,
+        stream_options,
         user,
         metadata,
         prompt_cache_key,
@@ -77,6 +82,7 @@ pub fn peek(body: &[u8]) -> Result<Peek<'_>, NotJson> {
         [
             "model",
             "stream",
+            "stream_options",
             "user",
             "metadata",
             "prompt_cache_key",
@@ -103,6 +109,8 @@ pub fn peek(body: &[u8]) -> Result<Peek<'_>, NotJson> {
         conversation: conversation_id.or(conversation).and_then(json::text),
         litellm_session_id: litellm_session_id.and_then(json::text),
         previous_response_id: previous_response_id.and_then(json::text),
+        model_json: model,
+        stream_options,
         messages,
         input,
         prompt,

@@ -1,9 +1,10 @@
-//! Token counts in answers, in both dialects, streamed or whole.
+//! Token counts in answers, in both dialects, streamed or whole; and in streams the ids of what the engine keeps.
 
 use memchr::{memchr, memmem};
 use serde::Deserialize;
 
 use super::json;
+use super::stored::{self, StoredIds};
 
 /// The longest line, and the longest event, that is read: far above any usage event of an engine. In bytes.
 const LINE_MAX: usize = 1 << 20;
@@ -29,6 +30,9 @@ pub struct UsageReader {
     event: Vec<u8>,
     event_incomplete: bool,
     usage: Option<Usage>,
+    /// Whether the stream tells of a response that the engine may keep, and has not told its ids yet.
+    seeks_ids: bool,
+    ids: Option<StoredIds>,
     ended: bool,
     skipped_lines: u64,
 }
@@ -37,6 +41,11 @@ impl UsageReader {
     /// A reader at the start of a stream.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A reader at the start of a stream that tells of a response which the engine may keep.
+    pub fn of_response() -> Self {
+        Self { seeks_ids: true, ..Self::default() }
     }
 
     /// Takes the next piece of the stream.
@@ -52,6 +61,11 @@ impl UsageReader {
     /// The latest usage so far.
     pub fn usage(&self) -> Option<Usage> {
         self.usage
+    }
+
+    /// The ids of what the engine keeps, once, as soon as they have come.
+    pub fn take_ids(&mut self) -> Option<StoredIds> {
+        self.ids.take()
     }
 
     /// Whether the stream's last event has come: a client may leave after it without waiting for the connection.
@@ -94,6 +108,10 @@ impl UsageReader {
     fn end_event(&mut self) {
         if !self.event_incomplete && memmem::find(&self.event, b"\"usage\"").is_some() {
             self.usage = whole(&self.event).or(self.usage);
+        }
+        if !self.event_incomplete && self.seeks_ids {
+            self.ids = stored::ids(&self.event);
+            self.seeks_ids = self.ids.is_none();
         }
         self.ended |= is_last(&self.event);
         self.event.clear();

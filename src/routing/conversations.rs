@@ -27,7 +27,7 @@ struct Conversation {
     idle_since: Option<Time>,
     /// Tokens of it after its last turn; 0 where no engine has said.
     size: u64,
-    /// The place in the line at which it was admitted, if it had to wait.
+    /// The place in the line at which it was admitted, until it has had its turns.
     place: Option<Place>,
 }
 
@@ -69,15 +69,15 @@ impl Conversations {
         self.get(key).map(|conversation| conversation.size).filter(|size| *size > 0)
     }
 
-    /// The place in the line at which a conversation was admitted, if it had to wait.
+    /// The place in the line at which a conversation was admitted, until it has had its turns.
     pub(super) fn place(&self, key: &Key) -> Option<Place> {
         self.get(key)?.place
     }
 
     /// Notes the place in the line at which a conversation was admitted.
-    pub(super) fn set_place(&mut self, key: &Key, place: Place) {
+    pub(super) fn set_place(&mut self, key: &Key, place: Option<Place>) {
         if let Some(conversation) = self.live.peek_mut(key).or_else(|| self.idle.peek_mut(key)) {
-            conversation.place = Some(place);
+            conversation.place = place;
         }
     }
 
@@ -105,8 +105,8 @@ impl Conversations {
     }
 
     /// Notes a turn of the conversation at `home`, which becomes its home if it was another. Pushes the longest unused
-    /// conversations out until at most `limit` remain.
-    pub fn put(&mut self, key: Key, home: ReplicaId, now: Time, limit: usize) {
+    /// conversations out until at most `limit` remain. Returns the home that it had.
+    pub fn put(&mut self, key: Key, home: ReplicaId, now: Time, limit: usize) -> Option<ReplicaId> {
         let known = self.remove(&key);
         while self.len() >= limit.max(1) {
             self.evict();
@@ -117,6 +117,7 @@ impl Conversations {
         let counts = self.counts_mut(home);
         counts.live += 1;
         counts.all += 1;
+        known.map(|known| known.home)
     }
 
     /// Lets live conversations grow idle and forgets those unused for `idle_forget`.

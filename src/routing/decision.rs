@@ -9,7 +9,7 @@ pub enum Decision {
     Sticky,
     /// Home had too many requests in flight, so this one request went elsewhere.
     Spilled,
-    /// The client named the data-parallel rank itself.
+    /// The client's own word: it named the data-parallel rank, or something that only one replica keeps.
     ClientPinned,
     /// Nothing told the conversation apart: by load.
     Balanced,

@@ -27,6 +27,7 @@ impl Router {
         }
         self.engines[engine].in_flight_at_reading = in_flight(&self.engines[engine], &self.replicas);
         if restarted {
+            self.stored.lose(engine);
             for id in self.engines[engine].ids() {
                 self.replicas[id.index()].restarts += 1;
                 self.lose_home(id, CacheOutcome::ReplicaRestarted);
@@ -101,6 +102,7 @@ impl Router {
                 && in_flight(engine, &self.replicas) == 0
         };
         let index = self.engines.iter().position(gone)?;
+        self.stored.lose(index);
         for id in self.engines[index].ids() {
             let replica = &mut self.replicas[id.index()];
             self.unranked.add(&replica.decisions);

@@ -16,6 +16,7 @@ mod router;
 mod rule;
 mod settings;
 mod snapshot;
+mod stored;
 mod time;
 mod turn;
 mod why;

@@ -3,6 +3,7 @@ use lru::LruCache;
 use super::admission::Line;
 use super::cache::{CacheOutcome, Caches, CapacitySource};
 use super::replica::{Engine, Replica};
+use super::stored::{Kept, StoredTable};
 use super::{
     Ask, Conversations, Decision, DecisionCounts, EngineSpec, Key, Pin, ReplicaId, Retry, Settings, Target, Time,
     Tokens, Turn, Verdict, Why,
@@ -28,6 +29,7 @@ pub struct Router {
     pub(super) lost: LruCache<Key, CacheOutcome>,
     pub(super) caches: Caches,
     pub(super) line: Line,
+    pub(super) stored: StoredTable,
     /// Requests by decision that are counted on no replica: those whose rank the engine chose, and those on engines gone.
     pub(super) unranked: DecisionCounts,
     pub(super) failed_over: u64,
@@ -48,6 +50,7 @@ impl Router {
             lost: LruCache::unbounded(),
             caches: Caches::new(),
             line: Line::new(),
+            stored: StoredTable::new(),
             unranked: DecisionCounts::default(),
             failed_over: 0,
             keyless: 0,
@@ -59,17 +62,24 @@ impl Router {
     /// Chooses where a request goes and counts it in there, or parks it. None: the model has no engine.
     pub fn route(&mut self, ask: &Ask, now: Time) -> Option<Verdict> {
         self.conversations.expire(now, self.settings.idle_forget);
-        let chosen = match (ask.pin, ask.key) {
-            (Pin::None, _) if !self.settings.affinity => self.unrouted(&[], now),
-            (Pin::None, Some(key)) => return self.by_conversation(ask, key, now),
-            (Pin::None, None) => self.balanced(now),
-            (Pin::Rank(rank), key) if self.has_rank(rank) => self.pinned(key, rank, &[], now),
-            (Pin::Rank(_) | Pin::Invalid, key) => self.mispinned(key, now),
+        let kept = self.kept(ask);
+        if kept == Kept::Gone {
+            return Some(Verdict::Gone);
+        }
+        ask.stored.inspect(|key| self.stored.used(key));
+        let chosen = match (kept, ask.pin, ask.key) {
+            (Kept::At(target), ..) => Some(Chosen { target, decision: Decision::ClientPinned, why: Why::StoredThere }),
+            (_, Pin::None, _) if !self.settings.affinity => self.unrouted(&[], now),
+            (_, Pin::None, Some(key)) => return self.by_conversation(ask, key, now),
+            (_, Pin::None, None) => self.balanced(now),
+            (_, Pin::Rank(rank), key) if self.has_rank(rank) => self.pinned(key, rank, &[], now),
+            (_, Pin::Rank(_) | Pin::Invalid, key) => self.mispinned(key, now),
         }?;
         let home = ask.key.and_then(|key| self.conversations.home(&key));
-        if let (Pin::Rank(_) | Pin::Invalid, Some(key), Some(home)) = (ask.pin, ask.key, home) {
-            // A turn that names its rank moves no home, but the conversation goes on.
-            self.conversations.put(key, home, now, self.settings.conversations_max);
+        let free = ask.pin == Pin::None && kept == Kept::Unknown;
+        if let (false, Some(key), Some(home)) = (free, ask.key, home) {
+            // A turn that says where it goes moves no home, but the conversation goes on.
+            self.live_at(key, home, now);
         }
         let at_home = home.is_some() && chosen.target.replica == home;
         let why_gone = match home {
@@ -84,6 +94,8 @@ impl Router {
     /// and out where it was. The decision stays. None: no other engine is left, and it stays where it is.
     pub fn retry(&mut self, ask: &Ask, turn: &Turn, tried: &[usize], why: Retry, now: Time) -> Option<Turn> {
         let target = match ask.pin {
+            // Nobody else has what it names.
+            _ if self.kept(ask) != Kept::Unknown => return None,
             Pin::Rank(rank) if self.has_rank(rank) => self.pinned(ask.key, rank, tried, now)?.target,
             Pin::None if self.settings.affinity => self.target(self.least_loaded(tried, now)?.0),
             Pin::None | Pin::Invalid | Pin::Rank(_) => self.unrouted(tried, now)?.target,
@@ -94,7 +106,7 @@ impl Router {
             && let Some(home) = self.conversations.home(&key)
             && tried.last() == Some(&self.replicas[home.index()].engine)
         {
-            self.conversations.put(key, replica, now, self.settings.conversations_max);
+            self.live_at(key, replica, now);
             placed = true;
         }
         self.failed_over += 1;
@@ -103,9 +115,12 @@ impl Router {
     }
 
     /// Where a request goes that follows its conversation but is no turn of it (counting tokens, rendering a prompt):
-    /// home, or the least loaded replica. A rank that the client named, and affinity off, hold as for a turn. Counts
-    /// nothing.
+    /// home, or the least loaded replica. What it names that an engine keeps, a rank that the client named, and affinity
+    /// off, hold as for a turn. Counts nothing.
     pub fn follow(&self, ask: &Ask, tried: &[usize], now: Time) -> Option<Target> {
+        if let Kept::At(target) = self.kept(ask) {
+            return tried.is_empty().then_some(target);
+        }
         match ask.pin {
             Pin::Rank(rank) if self.has_rank(rank) => {
                 return self.pinned(ask.key, rank, tried, now).map(|chosen| chosen.target);
@@ -130,6 +145,7 @@ impl Router {
     /// cache, where it has one and the engine answered.
     pub fn finish(&mut self, turn: &Turn, tokens: Option<Tokens>, now: Time) -> Option<CacheOutcome> {
         self.count_out(&turn.target);
+        let tokens = tokens.and_then(Tokens::plausible);
         let size = tokens.map(|tokens| tokens.prompt + tokens.completion);
         if turn.of_conversation {
             self.conversations.ended(&turn.key, size, now);
@@ -147,9 +163,19 @@ impl Router {
             outcome = Some(self.caches.learn(&expectation, turn.bytes, tokens, known, waiting, now));
         }
         let turns_max = self.settings.admission.rotate.filter(|_| waiting);
-        self.caches.finish(replica, turn.key, &mut expectation, tokens, turns_max, now);
+        if self.caches.finish(replica, turn.key, &mut expectation, tokens, turns_max, now) {
+            self.conversations.set_place(&turn.key, None);
+        }
         self.cut(replica);
         outcome
+    }
+
+    /// Notes a turn of a conversation that lives at `home`. One that lived elsewhere needs its place there no more.
+    pub(super) fn live_at(&mut self, key: Key, home: ReplicaId, now: Time) {
+        let before = self.conversations.put(key, home, now, self.settings.conversations_max);
+        if let Some(before) = before.filter(|before| *before != home) {
+            self.caches.give_up(before, key);
+        }
     }
 
     /// Counts a request in where it goes, under its decision.

@@ -6,33 +6,59 @@ use super::cache::{CacheOutcome, Standing};
 use super::load::{busy, fewest_in_flight, least_loaded};
 use super::replica::Engine;
 use super::router::Chosen;
-use super::{Ask, Decision, Key, ReplicaId, Router, State, Target, Time, Verdict, Why};
+use super::{Ask, Decision, Key, ReplicaId, Router, State, Target, Time, Turn, Verdict, Why};
 
 impl Router {
     /// Home while the conversation has its place or its cache there (with admission off: while it has a home); else where
     /// a new one goes.
     pub(super) fn by_conversation(&mut self, ask: &Ask, key: Key, now: Time) -> Option<Verdict> {
-        let home = self.usable_home(&key);
         self.note_pause(&key, now);
-        self.observe(ask, &key, home, now);
-        let (home, replica, decision, why_gone, why) = match home {
-            Some(home) if !self.admits() || self.is_settled(home, &key) => match self.home_or_spill(home, &key) {
-                (replica, why) if replica == home => (home, home, Decision::Sticky, CacheOutcome::Evicted, why),
-                (replica, why) => (home, replica, Decision::Spilled, CacheOutcome::Spilled, why),
-            },
-            _ if self.admits() => return self.admit_or_park(ask, key, now),
-            _ => {
-                let why_gone = match self.conversations.home(&key) {
-                    Some(_) => CacheOutcome::Moved,
-                    None => self.why_unknown(&key),
-                };
+        self.observe(ask, &key, now);
+        let turn = match self.home_to_go_to(&key) {
+            Some(home) => self.send_home(ask, key, home, now),
+            None if self.admits() => return self.admit_or_park(ask, key, now),
+            None => {
                 let (home, load) = self.least_loaded(&[], now)?;
-                (home, home, Decision::Placed, why_gone, Why::LeastLoad { home_gone: why_gone, load })
+                self.place(ask, key, home, |home_gone| Why::LeastLoad { home_gone, load }, now)
             }
         };
-        self.conversations.put(key, home, now, self.settings.conversations_max);
-        let chosen = Chosen { target: self.target(replica), decision, why };
-        Some(Verdict::Go(self.begin(ask, chosen, why_gone, now)))
+        Some(Verdict::Go(turn))
+    }
+
+    /// The home of a conversation that need not wait for a place there.
+    pub(super) fn home_to_go_to(&self, key: &Key) -> Option<ReplicaId> {
+        self.usable_home(key).filter(|home| !self.admits() || self.is_settled(*home, key))
+    }
+
+    /// Sends a turn home, or elsewhere if too much is in flight there.
+    pub(super) fn send_home(&mut self, ask: &Ask, key: Key, home: ReplicaId, now: Time) -> Turn {
+        self.live_at(key, home, now);
+        let (replica, why) = self.home_or_spill(home, &key);
+        let (decision, why_gone) = match replica == home {
+            true => (Decision::Sticky, CacheOutcome::Evicted),
+            false => (Decision::Spilled, CacheOutcome::Spilled),
+        };
+        self.begin(ask, Chosen { target: self.target(replica), decision, why }, why_gone, now)
+    }
+
+    /// Gives a conversation a home, and sends its turn there. Why there may depend on why it had none.
+    pub(super) fn place(
+        &mut self,
+        ask: &Ask,
+        key: Key,
+        home: ReplicaId,
+        why: impl FnOnce(CacheOutcome) -> Why,
+        now: Time,
+    ) -> Turn {
+        let why_gone = match self.conversations.home(&key) {
+            Some(before) if self.caches.standing(before, &key) == Standing::Gone => CacheOutcome::Evicted,
+            Some(before) if before == home => CacheOutcome::Evicted,
+            Some(_) => CacheOutcome::Moved,
+            None => self.why_unknown(&key),
+        };
+        self.live_at(key, home, now);
+        let chosen = Chosen { target: self.target(home), decision: Decision::Placed, why: why(why_gone) };
+        self.begin(ask, chosen, why_gone, now)
     }
 
     /// A request that nothing tells apart.

@@ -18,6 +18,10 @@ pub struct Snapshot {
     pub conversations: u64,
     /// Conversations pushed out of the table by its limit.
     pub conversations_evicted: u64,
+    /// Stored responses and threads whose place is known.
+    pub stored: u64,
+    /// Those forgotten because of the limit.
+    pub stored_evicted: u64,
     /// Requests that wait for room.
     pub parked: u64,
     /// How long the first of them has waited.
@@ -65,9 +69,10 @@ impl Router {
         }
     }
 
-    /// What stands now. Conversations due to be forgotten are forgotten first.
+    /// What stands now. Conversations due to be forgotten are forgotten first, and places end that are due to.
     pub fn snapshot(&mut self, now: Time) -> Snapshot {
         self.conversations.expire(now, self.settings.idle_forget);
+        self.caches.expire(self.linger(), now);
         let mut decisions = self.unranked;
         self.replicas.iter().for_each(|replica| decisions.add(&replica.decisions));
         let in_flight = self.engines.iter().map(|engine| super::load::in_flight(engine, &self.replicas));
@@ -78,6 +83,8 @@ impl Router {
             failed_over: self.failed_over,
             conversations: self.conversations.len() as u64,
             conversations_evicted: self.conversations.evicted(),
+            stored: self.stored.len() as u64,
+            stored_evicted: self.stored.evicted(),
             parked: self.line.parked() as u64,
             longest_wait: self.line.longest_wait(now),
             admission: self.line.counts(),

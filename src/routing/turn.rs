@@ -8,8 +8,12 @@ pub struct Ask {
     pub key: Option<Key>,
     /// The data-parallel rank that the client named.
     pub pin: Pin,
+    /// What it names that an engine keeps: it goes where that is, before any other rule.
+    pub stored: Option<Key>,
     /// Who asks, for fairness between those who wait: equal for the same caller.
     pub caller: u64,
+    /// How many of those of this caller who wait go on at its turn, at least 1.
+    pub weight: u32,
     /// Bytes of its body, by which an unknown conversation's size is guessed.
     pub bytes: u64,
 }
@@ -17,7 +21,7 @@ pub struct Ask {
 impl Ask {
     /// A turn of a conversation, if one could be told, of a caller and a size that do not matter.
     pub fn of(key: Option<Key>) -> Ask {
-        Ask { key, pin: Pin::None, caller: 0, bytes: 0 }
+        Ask { key, pin: Pin::None, stored: None, caller: 0, weight: 1, bytes: 0 }
     }
 }
 
@@ -48,6 +52,8 @@ pub enum Verdict {
     Go(Turn),
     /// It waits for room; [`Router::woken`](super::Router::woken) says when its wait is over.
     Parked(Ticket),
+    /// What it names was kept by an engine that is gone, or has restarted since.
+    Gone,
     /// There is no room, and it has waited for as long as it may, or too many wait.
     Refused(Refusal),
 }
@@ -95,4 +101,16 @@ pub struct Tokens {
     pub cached: Option<u64>,
     /// Generated.
     pub completion: u64,
+}
+
+/// No prompt or answer has so many tokens: what says so is wrong.
+pub(super) const TOKENS_MAX: u64 = 1 << 32;
+
+impl Tokens {
+    /// These, as far as they can be true; none if they cannot.
+    pub(super) fn plausible(self) -> Option<Tokens> {
+        let Tokens { prompt, cached, completion } = self;
+        let cached = cached.map(|cached| cached.min(prompt));
+        (prompt.max(completion) <= TOKENS_MAX).then_some(Tokens { prompt, cached, completion })
+    }
 }

@@ -55,7 +55,7 @@ pub enum Why {
     },
     /// No replica had room for the longest wait: it went on where the least was to be expected.
     NoRoom,
-    /// It went on where the least was to be expected, because conversations no longer wait for room.
+    /// It went on to the least load, because conversations no longer wait for room.
     WaitsNoMore,
     /// Home was below the spill threshold.
     Home {
@@ -70,6 +70,8 @@ pub enum Why {
     Spilled { home: ReplicaId, in_flight: u32, threshold: u32, there: u32 },
     /// The client named this data-parallel rank.
     Pinned { rank: u32 },
+    /// It has the stored response that the request goes on from.
+    StoredThere,
     /// Nothing told the conversation apart: the least load.
     NoConversation { load: f64 },
     /// Affinity is off: the least busy engine.
@@ -86,7 +88,7 @@ impl Why {
                 format!("room for {} tokens, least expected time {expected_s:.1} s", thousands(tokens))
             }
             Why::NoRoom => "no replica had room in the longest wait, least expected time".into(),
-            Why::WaitsNoMore => "admission was turned off while it waited, least expected time".into(),
+            Why::WaitsNoMore => "admission was turned off while it waited, least load".into(),
             Why::Home { in_flight, threshold, cached } => {
                 let cache = if cached { "its cache is there" } else { "its cache should be gone" };
                 format!("home, {cache}; {in_flight} in flight, threshold {threshold}")
@@ -98,6 +100,7 @@ impl Why {
                 format!("home {home} had {in_flight} in flight, threshold {threshold}; {there} had {fewest}")
             }
             Why::Pinned { rank } => format!("the client named rank {rank}"),
+            Why::StoredThere => "the stored response that it goes on from is there".into(),
             Why::NoConversation { load } => format!("nothing told its conversation, least load {load:.1}"),
             Why::AffinityOff => "affinity is off, least busy engine".into(),
             Why::NoSuchRank => "the client named a rank that there is not".into(),

@@ -85,13 +85,14 @@ async fn an_engine_that_hangs_does_not_hide_the_models_of_others() {
     assert_eq!(list["data"][0]["id"], "there");
 }
 
-/// The engine's own administration, as the engine knows it and as somebody would disguise it.
-const CLOSED: [&str; 33] = [
+/// The engine's own administration.
+const ADMINISTRATION: [&str; 28] = [
     "/sleep",
     "/wake_up",
     "/is_sleeping",
     "/pause",
     "/resume",
+    "/is_paused",
     "/reset_prefix_cache",
     "/reset_mm_cache",
     "/reset_encoder_cache",
@@ -102,41 +103,101 @@ const CLOSED: [&str; 33] = [
     "/collective_rpc",
     "/update_weights",
     "/scale_elastic_ep",
+    "/is_scaling_elastic_ep",
     "/fault_tolerance/apply",
     "/abort_requests",
     "/server_info",
-    "/docs",
+    "/load",
     "/metrics",
-    "/sleep/",
-    "//sleep",
-    "/sleep?level=1",
-    "/%73leep",
-    "/v1/../sleep",
-    "/./sleep",
-    "/v1/chat/completions/../../../sleep",
-    "/v1/chat/completions/..%2f..%2f..%2fsleep",
-    "/v1/chat/completions;/../../../sleep",
-    "/SLEEP",
-    "http://balancer.test/sleep",
+    "/docs",
+    "/redoc",
+    "/openapi.json",
+    // The balancer's own.
     "/routing",
     "/reload",
+    "/readyz",
 ];
 
+/// A path as somebody would disguise it, who hopes that the engine reads it otherwise than the balancer.
+fn disguises(path: &str) -> Vec<String> {
+    let name = &path[1..];
+    let encoded = |byte: u8| format!("%{byte:02x}");
+    let first = encoded(name.as_bytes()[0]);
+    let all: String = name.bytes().map(encoded).collect();
+    vec![
+        path.into(),
+        format!("{path}/"),
+        format!("{path}?level=1"),
+        format!("{path}?"),
+        format!("/{path}"),
+        format!("//{path}"),
+        format!("/.{path}"),
+        format!("/%2e{path}"),
+        format!("/v1/..{path}"),
+        format!("/v1/%2e%2e{path}"),
+        format!("/v1/%2E%2E%2F{name}"),
+        format!("/v1/..%2f{name}"),
+        format!("/v1/..;{path}"),
+        format!("/v1/chat/completions/../../..{path}"),
+        format!("/v1/chat/completions/..%2f..%2f..%2f{name}"),
+        format!("/v1/chat/completions;/../../..{path}"),
+        format!("/v1/chat/completions/..%00{path}"),
+        format!("/v1/messages/%2e%2e/%2e%2e{path}"),
+        format!("/v1/responses/..{path}"),
+        format!("/v1/responses/%2e%2e%2f{name}"),
+        format!("/v1/audio/..{path}"),
+        format!("{path};a=b"),
+        format!("{path}%20"),
+        format!("{path}%00"),
+        format!("{path}%0d%0a"),
+        format!("{path}%3f"),
+        format!("{path}%23"),
+        format!("{path}/."),
+        format!("{path}.json"),
+        format!("/{first}{}", &name[1..]),
+        format!("/{all}"),
+        format!("/%25{}{}", &first[1..], &name[1..]),
+        path.to_ascii_uppercase(),
+        format!("/{}{}", name[..1].to_ascii_uppercase(), &name[1..]),
+        format!("http://balancer.test{path}"),
+        format!("http://balancer.test/.{path}"),
+        format!("HTTP://balancer.test{path}"),
+        format!("{path}?{}", "a".repeat(7000)),
+        format!("/{}{path}", "a/../".repeat(1000)),
+        // What is no target at all is refused before it is one.
+        format!("http://other.test{path}"),
+        format!("{path}#"),
+        format!("\\{name}"),
+        format!("/v1/..\\{name}"),
+        format!("{path}\0"),
+        format!("{path}\t"),
+        format!("{path} "),
+        name.into(),
+        format!("{path}?{}", "a".repeat(9000)),
+    ]
+}
+
 #[tokio::test]
-async fn what_is_not_open_to_the_outside_is_404() {
+async fn no_administration_passes_in_any_disguise() {
     let engine = Engine::start().await;
     let mut nameless = model("", [&engine], json!({}));
     nameless.as_object_mut().unwrap().remove("name");
     let balancer = Balancer::start(json!({"models": [nameless]})).await;
-    for target in CLOSED {
+    let probes = engine.probes();
+    for target in ADMINISTRATION.iter().flat_map(|path| disguises(path)) {
         for method in ["GET", "POST"] {
-            let answer = balancer.ask(&Ask::new(method, target).session("session-1")).await;
-            assert_eq!(answer.status, 404, "{method} {target}");
+            let mut client = balancer.client().await;
+            client.send(&Ask::new(method, &target).session("session-1")).await;
+            let answer = client.response(method).await;
+            assert!([400, 404, 414].contains(&answer.status), "{} for {method} {target:?}", answer.status);
             // Its error is one that programs can read.
-            assert!(answer.json()["error"]["message"].is_string(), "{method} {target}");
+            assert!(answer.json()["error"]["message"].is_string(), "{method} {target:?}");
         }
     }
     assert_eq!(engine.turns(), 0);
+    engine.saw("its probes", |seen| seen.probes.len() > probes).await;
+    let asked = engine.probed();
+    assert!(asked.iter().all(|probe| probe.header("x-session-id").is_none()), "none of these probes was the client's");
 }
 
 #[tokio::test]

@@ -177,7 +177,7 @@ async fn a_key_is_read_again() {
     balancer.ask(&turn("conversation-a")).await.is("sticky");
 }
 
-const CALLERS: usize = 8;
+pub const CALLERS: usize = 8;
 const RELOADS: usize = 40;
 
 #[tokio::test]
@@ -217,7 +217,7 @@ async fn reloads_under_load_lose_nothing() {
 }
 
 /// Asks on and on in conversations of its own, and says how many requests it made. One whose home stays is placed once.
-async fn call(address: std::net::SocketAddr, caller: usize, stay: [String; 2], over: Arc<AtomicBool>) -> usize {
+pub async fn call(address: std::net::SocketAddr, caller: usize, stay: [String; 2], over: Arc<AtomicBool>) -> usize {
     let mut client = Client::connect(address).await;
     let mut asked = 0;
     for conversation in 0.. {

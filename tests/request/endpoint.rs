@@ -35,7 +35,6 @@ fn balanced_routes_take_post_alone() {
     for (path, kind) in BALANCED {
         let Route::Engine(endpoint) = route(&Method::POST, path) else { panic!("{path}") };
         assert_eq!(endpoint.kind, kind, "{path}");
-        assert_eq!(endpoint.dialect(), dialect_of(path), "{path}");
         for method in [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::OPTIONS] {
             assert_eq!(route(&method, path), Route::WrongMethod { allow: "POST" }, "{method} {path}");
         }
@@ -44,6 +43,11 @@ fn balanced_routes_take_post_alone() {
 
 #[test]
 fn stored_responses_are_read_and_deleted_where_they_are() {
+    for path in ["/v1/responses/resp_1/input_items", "/v1/responses/input_items/input_items"] {
+        let Route::Engine(endpoint) = route(&Method::GET, path) else { panic!("{path}") };
+        assert_eq!((endpoint.kind, endpoint.body_form()), (Kind::StoredResponse, BodyForm::Empty));
+        assert_eq!(route(&Method::POST, path), Route::WrongMethod { allow: "GET" });
+    }
     for path in ["/v1/responses/resp_bf2ec4837ac798d7", "/v1/responses/cancel"] {
         for method in [Method::GET, Method::DELETE] {
             let Route::Engine(endpoint) = route(&method, path) else { panic!("{method} {path}") };
@@ -53,7 +57,16 @@ fn stored_responses_are_read_and_deleted_where_they_are() {
     }
     assert_eq!(response_id("/v1/responses/resp_1"), Some("resp_1"));
     assert_eq!(response_id("/v1/responses/resp_1/cancel"), Some("resp_1"));
+    assert_eq!(response_id("/v1/responses/resp_1/input_items"), Some("resp_1"));
     assert_eq!(response_id("/v1/responses"), None);
+}
+
+#[test]
+fn realtime_is_asked_for_by_get_and_counted() {
+    let Route::Engine(endpoint) = route(&Method::GET, "/v1/realtime") else { panic!("an engine's") };
+    assert_eq!((endpoint.kind, endpoint.body_form()), (Kind::Realtime, BodyForm::Empty));
+    assert!(endpoint.counted() && !endpoint.has_usage() && !endpoint.is_conversation());
+    assert_eq!(route(&Method::POST, "/v1/realtime"), Route::WrongMethod { allow: "GET" });
 }
 
 #[test]
@@ -138,6 +151,11 @@ fn other_spellings_are_unknown() {
         "/v1/audio/..",
         "/v1/responses/",
         "/v1/responses/a/b",
+        "/v1/responses/a/input_items/x",
+        "/v1/responses/a/cancel/input_items",
+        "/v1/responses//input_items",
+        "/v1/realtime/",
+        "/v1/realtime/x",
         "/v1/responses/../cancel",
         "/v1/responses/..",
         "/v1/responses/%2e%2e",

@@ -122,6 +122,8 @@ fn callers_are_told_apart_by_credential_and_else_by_address() {
     let (ann, bob) = ([("authorization", "Bearer ann")], [("authorization", "Bearer bob")]);
     assert_eq!(caller(&ann, here), caller(&ann, there), "a credential goes with its holder");
     assert_eq!(caller(&[], here), caller(&[], here));
+    let named = |name, address| keys.caller(Caller::named(name), address);
+    assert_eq!(named("ann", here), named("ann", there), "a name goes with its holder");
     let all = [
         caller(&ann, here),
         caller(&bob, here),
@@ -129,6 +131,8 @@ fn callers_are_told_apart_by_credential_and_else_by_address() {
         caller(&[], here),
         caller(&[], there),
         caller(&[], None),
+        named("Bearer ann", here),
+        named("bob", here),
         KeyHasher::new([8; 16]).caller(Caller::of(&headers(&ann)), here),
     ];
     for (n, one) in all.iter().enumerate() {

@@ -8,7 +8,7 @@ import json
 import time
 import urllib.request
 
-from scrape import scrape, total
+from scrape import cache_config, scrape, total
 from servers import MODEL, REPOSITORY, Engine, Failure
 
 SCRIPT = REPOSITORY / "bench" / "tests" / "vllm_cache_script.json"
@@ -70,7 +70,7 @@ def play(engine, script):
 
 def check_cache(engine, script):
     """Refuses an engine whose cache is not the script's."""
-    [labels] = [labels for name, labels, _ in scrape(engine.url) if name == "vllm:cache_config_info"]
+    labels = cache_config(engine.url)
     for name in ("block_size", "num_gpu_blocks"):
         if int(labels[name]) != script["engine"][name]:
             raise Failure(f"the engine has {name} {labels[name]}, the cache script needs {script['engine'][name]}")

@@ -5,7 +5,7 @@ import json
 import time
 import urllib.request
 
-from conversation import TURNS
+from conversation import SHORT
 from scrape import scrape, total
 from servers import MODEL
 
@@ -38,7 +38,7 @@ def stays_home(conversation):
     if len(replicas) != 1:
         yield f"{name} was served by {len(replicas)} replicas: {', '.join(sorted(replicas))}"
     decisions = [turn.decision for turn in conversation]
-    if decisions != ["placed"] + ["sticky"] * (TURNS - 1):
+    if decisions != ["placed"] + ["sticky"] * (SHORT.turns - 1):
         yield f"{name} was decided {', '.join(decisions)}; expected placed, then sticky"
     for before, turn in itertools.pairwise(conversation):
         least = before.prompt_tokens - 2 * BLOCK_SIZE
@@ -103,11 +103,15 @@ def wait_idle(balancer):
     """The balancer's account once nothing is in flight, or after a while as it then is."""
     deadline = time.monotonic() + SETTLED_WITHIN_S
     while True:
-        with urllib.request.urlopen(f"{balancer.admin_url}/routing/{MODEL}", timeout=10) as response:
-            routing = json.load(response)
+        routing = routing_of(balancer)
         if routing["totals"]["in_flight"] == 0 or time.monotonic() > deadline:
             return routing
         time.sleep(0.05)
+
+
+def routing_of(balancer):
+    with urllib.request.urlopen(f"{balancer.admin_url}/routing/{MODEL}", timeout=10) as response:
+        return json.load(response)
 
 
 def names(engines):

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from servers import MODEL, Failure
 
-TURNS = 5
+# Long enough for a turn that waits for room behind a whole conversation, on a slow machine.
+ANSWERED_WITHIN_S = 1800
 WORDS = [
     "read",
     "the",
@@ -29,6 +30,19 @@ WORDS = [
 ]
 TOOL = "Reads a file of the project."
 TOOL_INPUT = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How many turns a conversation has, and the words of its texts."""
+
+    turns: int
+    system: int
+    opening: int
+    later: int
+
+
+SHORT = Shape(turns=5, system=150, opening=300, later=60)
 
 
 @dataclass
@@ -124,13 +138,14 @@ class AnthropicMessages:
         raise Failure("an Anthropic stream ended without its usage or without message_stop")
 
 
-def hold(base, dialect, number):
-    """Holds one conversation of `TURNS` turns and yields them. Its opening is its own, its system prompt everyone's."""
+def hold(base, dialect, number, shape=SHORT):
+    """Holds one conversation and yields its turns. Its opening is its own, its system prompt everyone's."""
     text = random.Random(number)
-    system = "You help with code. " + prose(random.Random("system"), 150)
+    system = "You help with code. " + prose(random.Random("system"), shape.system)
     messages = []
-    for turn in range(1, TURNS + 1):
-        messages.append({"role": "user", "content": f"Task {number}: " + prose(text, 300 if turn == 1 else 60)})
+    for turn in range(1, shape.turns + 1):
+        words = shape.opening if turn == 1 else shape.later
+        messages.append({"role": "user", "content": f"Task {number}: " + prose(text, words)})
         headers, answer = post(base, dialect, dialect.body(system, messages))
         messages.append({"role": "assistant", "content": answer.text or "Done."})
         yield Turn(
@@ -150,7 +165,7 @@ def prose(source, words):
 
 def post(base, dialect, body):
     """Sends a turn and reads its answer to the end. Returns the response's headers with it."""
-    connection = http.client.HTTPConnection(urllib.parse.urlsplit(base).netloc, timeout=120)
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(base).netloc, timeout=ANSWERED_WITHIN_S)
     try:
         headers = {"content-type": "application/json", **dialect.headers}
         connection.request("POST", dialect.path, json.dumps(body), headers)

@@ -5,6 +5,7 @@ import signal
 import sys
 
 import cache
+import knee
 from checks import all_checks, names
 from conversation import AnthropicMessages, OpenAiChat, hold
 from servers import REPOSITORY, Balancer, Engine, Failure, Servers
@@ -38,10 +39,13 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parts = parser.add_subparsers(required=True)
     conversations = parts.add_parser("conversations", help="agent conversations through the balancer to real engines")
-    conversations.add_argument(
-        "--homing", default=REPOSITORY / "target" / "debug" / "homing", help="the balancer's binary (%(default)s)"
-    )
     conversations.set_defaults(part=run_conversations)
+    past_knee = parts.add_parser("knee", help="more conversations than the engines can cache, admission off and on")
+    past_knee.set_defaults(part=run_knee)
+    for part in (conversations, past_knee):
+        part.add_argument(
+            "--homing", default=REPOSITORY / "target" / "debug" / "homing", help="the balancer's binary (%(default)s)"
+        )
     parts.add_parser("cache", help="the cache script, compared with a real engine").set_defaults(part=run_cache)
     parts.add_parser("record-cache", help="write a real engine's figures into the cache script").set_defaults(
         part=record_cache
@@ -74,6 +78,10 @@ def run_conversations(arguments):
     if not faults:
         print(f"{len(conversations)} conversations stayed home, and the engines' own counters agree.")
     return faults
+
+
+def run_knee(arguments):
+    return knee.run(arguments.homing)
 
 
 def run_cache(_):

@@ -18,3 +18,9 @@ def scrape(base):
 def total(samples, name, **labels):
     """The sum of the samples of that name which carry these labels."""
     return sum(value for found, has, value in samples if found == name and labels.items() <= has.items())
+
+
+def cache_config(base):
+    """What the engine of one rank at `base` says of its KV cache, as text by name."""
+    [labels] = [labels for name, labels, _ in scrape(base) if name == "vllm:cache_config_info"]
+    return labels

@@ -1,6 +1,7 @@
 """The processes of the test: real vLLM engines and the balancer. Each is a process group that `close` ends."""
 
 import http.client
+import json
 import os
 import signal
 import socket
@@ -108,7 +109,10 @@ class Server:
 
 
 class Engine(Server):
-    """A vLLM 0.32 on the CPU with the tiny model, and `ranks` data-parallel ranks behind one port."""
+    """A vLLM 0.32 on the CPU with the tiny model, and `ranks` data-parallel ranks behind one port.
+
+    `overrides` stand in for settings of the model's configuration, such as its size: its weights are random anyway.
+    """
 
     environment = {
         "VLLM_TARGET_DEVICE": "cpu",
@@ -123,7 +127,7 @@ class Engine(Server):
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     }
 
-    def __init__(self, name, ranks=1, max_model_len=32768, kv_cache_bytes=64 << 20):
+    def __init__(self, name, ranks=1, max_model_len=32768, kv_cache_bytes=64 << 20, overrides=None):
         if not VLLM.is_file():
             raise Failure(f"There is no vLLM at {VLLM}: install it with tests/vllm/setup.sh.")
         self.ranks = ranks
@@ -139,6 +143,7 @@ class Engine(Server):
             "--tool-call-parser": "hermes",
             "--distributed-executor-backend": "uni",
             "--data-parallel-size": ranks,
+            "--hf-overrides": json.dumps(overrides or {}),
         }
         super().__init__(name)
 
@@ -167,11 +172,15 @@ class Engine(Server):
 
 
 class Balancer(Server):
-    """The balancer's binary in front of engines, to be started when they are ready."""
+    """The balancer's binary in front of engines, to be started when they are ready.
 
-    def __init__(self, binary, engines):
+    `settings` of the model are written into its configuration as they are: JSON is YAML.
+    """
+
+    def __init__(self, binary, engines, **settings):
         self.binary = Path(binary).resolve()
         self.engines = engines
+        self.settings = settings
         if not self.binary.is_file():
             raise Failure(f"There is no balancer at {self.binary}: build it with `cargo build`.")
         super().__init__("homing")
@@ -188,6 +197,7 @@ class Balancer(Server):
             "models:",
             f"  - name: {MODEL}",
             "    max_num_seqs: 32",
+            *(f"    {name}: {json.dumps(value)}" for name, value in self.settings.items()),
             "    replicas:",
             *replicas,
         ]

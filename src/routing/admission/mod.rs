@@ -11,17 +11,20 @@ pub(super) use queue::Place;
 pub use queue::Ticket;
 use queue::{PLACE_KEPT, Parked, Queue};
 
-use super::cache::{CacheOutcome, Standing};
-use super::router::Chosen;
+use super::cache::Standing;
 use super::settings::{AdmissionMode, Overdue};
 use super::turn::{Refusal, RefusedWhy};
-use super::{Ask, Decision, Key, ReplicaId, Router, Time, Turn, Verdict, Why};
+use super::{Ask, Key, ReplicaId, Router, Time, Turn, Verdict, Why};
 
 /// What a request in flight on a replica adds to the seconds that a newcomer has to expect there.
 const IN_FLIGHT_S: f64 = 3.0;
 
 /// What an idle conversation with a place there adds: it will be back.
 const LINGERING_S: f64 = 1.5;
+
+/// What a conversation adds whose place there is gone and whose cache is not: it may be back, and newcomers without pause
+/// must not crowd the first replica while others stand empty.
+const RESIDENT_S: f64 = 0.3;
 
 /// The weight of the newest admission in the mean time between two.
 const NEWEST: f64 = 0.1;
@@ -59,6 +62,12 @@ pub struct AdmissionCounts {
 struct Fit {
     replica: ReplicaId,
     why: Why,
+}
+
+/// Where a parked request goes on to.
+enum Goes {
+    Home(ReplicaId),
+    To(Fit),
 }
 
 /// A parked request whose wait is over.
@@ -123,7 +132,8 @@ impl Router {
         if self.line.queue.is_empty()
             && let Some(fit) = self.with_room(ask, &key, now)
         {
-            return Some(Verdict::Go(self.place(ask, key, fit, now)));
+            let place = self.line.queue.number();
+            return Some(Verdict::Go(self.admit(ask, key, fit, place, now)));
         }
         if self.line.queue.len() >= self.settings.admission.parked_max {
             self.line.counts.full += 1;
@@ -153,56 +163,51 @@ impl Router {
 
     fn wake_one(&mut self, now: Time) -> Option<Woken> {
         let (ticket, parked) = self.line.queue.first()?;
+        // Another request of its conversation may have found a place meanwhile, or admission may have been turned off.
+        if let Some(home) = self.home_to_go_to(&parked.key) {
+            return self.let_go(ticket, Goes::Home(home), now);
+        }
         let fit = match self.admits() {
             true => self.with_room(&parked.ask, &parked.key, now),
-            // Admission was turned off while they waited.
-            false => self.anywhere(&parked, Why::WaitsNoMore),
+            false => self.least_loaded(&[], now).map(|(replica, _)| Fit { replica, why: Why::WaitsNoMore }),
         };
         if let Some(fit) = fit {
-            return self.let_go(ticket, fit, now);
+            return self.let_go(ticket, Goes::To(fit), now);
         }
         let (ticket, parked) = self.line.queue.overdue(self.settings.admission.max_wait, now)?;
-        match self.settings.admission.overdue {
-            Overdue::Refuse => {
-                let Parked { since, .. } = self.line.queue.leave(ticket, now)?;
-                self.line.counts.overdue += 1;
-                let refusal = Refusal { why: RefusedWhy::Overdue, retry_after_s: 1 };
-                Some(Woken { ticket, verdict: Verdict::Refused(refusal), waited: now.since(since) })
-            }
-            Overdue::Admit => {
-                let fit = self.anywhere(&parked, Why::NoRoom)?;
-                self.line.counts.forced += 1;
-                self.let_go(ticket, fit, now)
-            }
+        if self.settings.admission.overdue == Overdue::Admit
+            && let Some(fit) = self.anywhere(&parked, Why::NoRoom)
+        {
+            self.line.counts.forced += 1;
+            return self.let_go(ticket, Goes::To(fit), now);
         }
+        let Parked { since, .. } = self.line.queue.leave(ticket, now)?;
+        self.line.counts.overdue += 1;
+        let refusal = Refusal { why: RefusedWhy::Overdue, retry_after_s: 1 };
+        Some(Woken { ticket, verdict: Verdict::Refused(refusal), waited: now.since(since) })
     }
 
-    fn let_go(&mut self, ticket: Ticket, fit: Fit, now: Time) -> Option<Woken> {
+    fn let_go(&mut self, ticket: Ticket, goes: Goes, now: Time) -> Option<Woken> {
         let Parked { ask, key, since, place, .. } = self.line.queue.admit(ticket)?;
         self.line.counts.admitted += 1;
-        let turn = self.place(&ask, key, fit, now);
-        self.conversations.set_place(&key, place);
+        let turn = match goes {
+            Goes::Home(home) => self.send_home(&ask, key, home, now),
+            Goes::To(fit) => self.admit(&ask, key, fit, place, now),
+        };
         Some(Woken { ticket, verdict: Verdict::Go(turn), waited: now.since(since) })
     }
 
-    /// Gives a conversation its home.
-    fn place(&mut self, ask: &Ask, key: Key, fit: Fit, now: Time) -> Turn {
+    /// Gives a conversation its home, and notes its place in the line: it comes before those who came later.
+    fn admit(&mut self, ask: &Ask, key: Key, fit: Fit, place: Place, now: Time) -> Turn {
         self.line.note_admission(now);
-        let why_gone = match self.conversations.home(&key) {
-            Some(_) => CacheOutcome::Evicted,
-            None => self.why_unknown(&key),
-        };
-        self.conversations.put(key, fit.replica, now, self.settings.conversations_max);
-        let chosen = Chosen { target: self.target(fit.replica), decision: Decision::Placed, why: fit.why };
-        self.begin(ask, chosen, why_gone, now)
+        let turn = self.place(ask, key, fit.replica, |_| fit.why, now);
+        self.conversations.set_place(&key, Some(place));
+        turn
     }
 
     /// The replica with room for a newcomer on which it has the least to expect; one that holds nothing takes anyone.
     fn with_room(&mut self, ask: &Ask, key: &Key, now: Time) -> Option<Fit> {
-        let linger = self.linger();
-        for id in &self.candidates {
-            self.caches.expire(*id, linger, now);
-        }
+        self.caches.expire(self.linger(), now);
         self.cheapest(ask, key, |id, own| self.has_room(id, own))
     }
 
@@ -217,29 +222,33 @@ impl Router {
     }
 
     /// Counts what would have waited, were admission in force.
-    pub(super) fn observe(&mut self, ask: &Ask, key: &Key, home: Option<ReplicaId>, now: Time) {
+    pub(super) fn observe(&mut self, ask: &Ask, key: &Key, now: Time) {
         let waits = self.settings.admission.mode == AdmissionMode::Observe
-            && !home.is_some_and(|home| self.is_settled(home, key))
+            && !self.usable_home(key).is_some_and(|home| self.is_settled(home, key))
             && self.with_room(ask, key, now).is_none();
         self.line.counts.would_park += u64::from(waits);
     }
 
     /// Of the replicas that are `fit`, the one on which a newcomer has to expect the shortest time: until its own tokens
-    /// and those queued before it are read, and for what else is there and will be back.
+    /// and those queued before it are read, and for what else is there and will be back. Ties go to the fewest conversations.
     fn cheapest(&self, ask: &Ask, key: &Key, fit: impl Fn(ReplicaId, u64) -> bool) -> Option<Fit> {
         let own = self.caches.own_tokens(self.conversations.size(key), ask.bytes);
+        let cached_at = self.conversations.home(key).filter(|home| self.caches.standing(*home, key) != Standing::Gone);
         let cost_s = |id: ReplicaId| {
+            let unread = if cached_at == Some(id) { 0 } else { own };
             let in_flight = f64::from(self.replicas[id.index()].in_flight);
-            let there = IN_FLIGHT_S * in_flight + LINGERING_S * self.caches.lingering(id) as f64;
-            (self.caches.reading_s(id, own) + there) * self.caches.slowness(id)
+            let there = IN_FLIGHT_S * in_flight
+                + LINGERING_S * self.caches.lingering(id) as f64
+                + RESIDENT_S * self.caches.resident(id) as f64;
+            (self.caches.reading_s(id, unread) + there) * self.caches.slowness(id)
         };
         self.candidates
             .iter()
             .copied()
             .filter(|id| fit(*id, own))
-            .map(|id| (cost_s(id), id))
-            .min_by(|a, b| a.0.total_cmp(&b.0))
-            .map(|(expected_s, replica)| Fit { replica, why: Why::Room { tokens: own, expected_s } })
+            .map(|id| (cost_s(id), self.conversations.held_on(id), id))
+            .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
+            .map(|(expected_s, _, replica)| Fit { replica, why: Why::Room { tokens: own, expected_s } })
     }
 
     /// The place in the line that a conversation had which lost its cache in the middle of its work: it came before those

@@ -18,14 +18,22 @@ const PLACES_MAX: usize = 4096;
 /// A place in the line: the lower stands before the higher.
 pub type Place = u64;
 
-/// Requests that wait for room: in the order in which their conversations came, fairly between callers.
+/// Requests that wait for room: in the order in which their conversations came, and fairly between callers, each of whom has
+/// as many go on at its turn as its weight says (weighted round robin).
 pub(super) struct Queue {
     requests: BTreeMap<Ticket, Parked>,
     lines: HashMap<u64, BTreeMap<Place, Ticket>>,
     /// Callers with someone in line, the next one to be served first.
-    callers: VecDeque<u64>,
+    callers: VecDeque<Serving>,
     kept: LruCache<Key, (Place, Time)>,
     next: u64,
+}
+
+/// A caller's turn to be served.
+struct Serving {
+    caller: u64,
+    /// Requests of it that went on at this turn.
+    served: u32,
 }
 
 /// What is kept of a parked request.
@@ -59,8 +67,7 @@ impl Queue {
     /// Parks a request of a conversation: at the place that was kept for it, or at the one that it `had` when it was
     /// admitted, or at the end.
     pub fn park(&mut self, ask: Ask, key: Key, had: Option<Place>, now: Time) -> Ticket {
-        let number = self.next;
-        self.next += 1;
+        let number = self.number();
         let place = match self.kept.pop(&key) {
             Some((place, left)) if now.since(left) <= PLACE_KEPT => place,
             _ => had.unwrap_or(number),
@@ -68,7 +75,7 @@ impl Queue {
         let ticket = Ticket(number);
         let line = self.lines.entry(ask.caller).or_default();
         if line.is_empty() {
-            self.callers.push_back(ask.caller);
+            self.callers.push_back(Serving { caller: ask.caller, served: 0 });
         }
         // Two requests of a conversation may come for one place.
         let place = if line.contains_key(&place) { number } else { place };
@@ -77,9 +84,15 @@ impl Queue {
         ticket
     }
 
+    /// The next place at the end of the line, for someone who need not wait there.
+    pub fn number(&mut self) -> Place {
+        self.next += 1;
+        self.next
+    }
+
     /// Who is to be admitted next.
     pub fn first(&self) -> Option<(Ticket, Parked)> {
-        let line = self.lines.get(self.callers.front()?)?;
+        let line = self.lines.get(&self.callers.front()?.caller)?;
         let (_, ticket) = line.first_key_value()?;
         Some((*ticket, *self.requests.get(ticket)?))
     }
@@ -90,12 +103,17 @@ impl Queue {
         (now.since(parked.since) >= wait).then_some((*ticket, *parked))
     }
 
-    /// Takes a request out of the line that goes on to a replica; it is the next caller's turn.
+    /// Takes a request out of the line that goes on to a replica; once its caller has had its weight, it is the next
+    /// caller's turn.
     pub fn admit(&mut self, ticket: Ticket) -> Option<Parked> {
         let parked = self.remove(ticket)?;
-        if let Some(at) = self.callers.iter().position(|caller| *caller == parked.ask.caller) {
+        let at = self.callers.iter().position(|turn| turn.caller == parked.ask.caller);
+        if let Some(turn) = at.and_then(|at| self.callers.get_mut(at)) {
+            turn.served += 1;
+        }
+        if let Some(at) = at.filter(|at| self.callers[*at].served >= parked.ask.weight) {
             self.callers.remove(at);
-            self.callers.push_back(parked.ask.caller);
+            self.callers.push_back(Serving { caller: parked.ask.caller, served: 0 });
         }
         Some(parked)
     }
@@ -124,7 +142,7 @@ impl Queue {
         line.remove(&parked.place);
         if line.is_empty() {
             self.lines.remove(&caller);
-            self.callers.retain(|other| *other != caller);
+            self.callers.retain(|turn| turn.caller != caller);
         }
         Some(parked)
     }

@@ -66,6 +66,13 @@ impl Learned {
         self.tokens = self.tokens.min(believed as f64) * SHRINK;
     }
 
+    /// A turn left a conversation that counts as so many tokens: a replica can hold at least that.
+    pub fn held(&mut self, tokens: u64) {
+        if self.tokens < UNKNOWN {
+            self.tokens = self.tokens.max(tokens as f64);
+        }
+    }
+
     /// A turn found its cache while others waited for room.
     pub fn kept(&mut self) {
         if self.tokens < UNKNOWN {

@@ -122,6 +122,11 @@ impl Caches {
         self.replicas[replica.index()].shadow.lingering()
     }
 
+    /// Conversations without a place whose cache should still be there.
+    pub fn resident(&self, replica: ReplicaId) -> usize {
+        self.replicas[replica.index()].shadow.left()
+    }
+
     /// Whether nothing has a place on a replica.
     pub fn is_free(&self, replica: ReplicaId) -> bool {
         self.replicas[replica.index()].shadow.is_free()
@@ -162,9 +167,14 @@ impl Caches {
         Duration::from_secs_f64(pause_s).clamp(LINGER_MIN, LINGER_MAX)
     }
 
-    /// Ends the places on a replica that have been idle for too long.
-    pub fn expire(&mut self, replica: ReplicaId, linger: Duration, now: Time) {
-        self.replicas[replica.index()].shadow.expire(linger, now);
+    /// Ends the places that have been idle for too long.
+    pub fn expire(&mut self, linger: Duration, now: Time) {
+        self.replicas.iter_mut().for_each(|replica| replica.shadow.expire(linger, now));
+    }
+
+    /// A conversation that had its place on a replica lives elsewhere now.
+    pub fn give_up(&mut self, replica: ReplicaId, key: Key) {
+        self.replicas[replica.index()].shadow.give_up(key);
     }
 
     /// Notes the pause of a conversation between two turns.
@@ -173,7 +183,7 @@ impl Caches {
     }
 
     /// A turn begins on a replica. `size` is that of its conversation after the last turn, `why_gone` what became of a
-    /// cache that it no longer has there.
+    /// cache that it no longer has there: at home, nothing but evicted it can be.
     pub fn start(
         &mut self,
         replica: ReplicaId,
@@ -187,7 +197,8 @@ impl Caches {
         let shared = self.sizes.shared();
         let Replica { shadow, queued, .. } = &mut self.replicas[replica.index()];
         let met_others = !shadow.is_empty();
-        let there = shadow.standing(&key) != Standing::Gone;
+        // Elsewhere there may be a copy, left by a turn that was sent there once: an old one.
+        let there = why_gone == CacheOutcome::Evicted && shadow.standing(&key) != Standing::Gone;
         let found = match size {
             Some(size) if there => Some(size),
             _ if met_others => Some(shared),
@@ -215,7 +226,7 @@ impl Caches {
         *queued = queued.saturating_sub(std::mem::take(&mut expectation.own_queued));
     }
 
-    /// A turn has ended on a replica.
+    /// A turn has ended on a replica. Returns whether its conversation gave its place up, because it had `turns_max` turns.
     pub fn finish(
         &mut self,
         replica: ReplicaId,
@@ -224,19 +235,19 @@ impl Caches {
         tokens: Option<Tokens>,
         turns_max: Option<u32>,
         now: Time,
-    ) {
+    ) -> bool {
         self.began(replica, expectation);
         let own = tokens.map(|tokens| self.own_tokens(Some(tokens.prompt + tokens.completion), 0));
-        self.replicas[replica.index()].shadow.finish(key, own, turns_max, now);
+        self.replicas[replica.index()].shadow.finish(key, own, turns_max, now)
     }
 
     /// Drops from the shadow what the replica's cache can no longer keep.
     pub fn cut(&mut self, replica: ReplicaId, set: Option<u64>) {
-        let (Some(capacity), _) = self.capacity(replica, set) else { return };
+        let capacity = self.capacity(replica, set).0.unwrap_or(u64::MAX);
         let shadow = &mut self.replicas[replica.index()].shadow;
         // What runs is counted with all that its turn will add, and has half of it on average.
         let not_yet = self.sizes.growth() / 2 * shadow.running() as u64;
-        shadow.cut((capacity + not_yet).saturating_sub(self.sizes.shared()));
+        shadow.cut(capacity.saturating_add(not_yet).saturating_sub(self.sizes.shared()));
     }
 
     /// Learns how fast a replica reads: a turn of so many tokens, whose first byte came after `seconds`.
@@ -274,11 +285,17 @@ impl Caches {
         if at_home {
             self.counts.foreseen(before.min(tokens.prompt), cached);
         }
+        let unknown = capacity.is_none();
         match outcome {
             CacheOutcome::FirstTurn if expectation.met_others => self.sizes.note_shared(cached),
-            CacheOutcome::Evicted if at_home => self.learned.missed(believed, now),
-            CacheOutcome::Kept if waiting => self.learned.kept(),
+            // Not even the head that all share: a replica without a cache, or one that has started anew.
+            CacheOutcome::Evicted if cached == 0 => {}
+            CacheOutcome::Evicted if at_home && unknown => self.learned.missed(believed, now),
+            CacheOutcome::Kept if waiting && unknown => self.learned.kept(),
             _ => {}
+        }
+        if unknown {
+            self.learned.held(after + self.sizes.growth());
         }
         outcome
     }
@@ -305,7 +322,7 @@ impl Caches {
 }
 
 fn outcome(expectation: &Expectation, tokens: Tokens, roomy: bool) -> CacheOutcome {
-    let Expectation { before, if_short, .. } = *expectation;
+    let Expectation { before, found, if_short, .. } = *expectation;
     let Some(cached) = tokens.cached else { return CacheOutcome::Unmeasured };
     if before == 0 {
         return match if_short {
@@ -318,7 +335,10 @@ fn outcome(expectation: &Expectation, tokens: Tokens, roomy: bool) -> CacheOutco
         return CacheOutcome::Kept;
     }
     match if_short {
-        CacheOutcome::Evicted if tokens.prompt < before || roomy => CacheOutcome::PromptChanged,
+        // It should have been there: only a cache that is full loses what goes on where it ended.
+        CacheOutcome::Evicted if found == Some(before) && (tokens.prompt < before || roomy) => {
+            CacheOutcome::PromptChanged
+        }
         other => other,
     }
 }

@@ -92,6 +92,11 @@ impl Shadow {
         self.lingering.len()
     }
 
+    /// Conversations without a place that should still be in the cache.
+    pub fn left(&self) -> usize {
+        self.left.len()
+    }
+
     /// Whether nothing runs here and nothing has a place.
     pub fn is_free(&self) -> bool {
         self.running.is_empty() && self.lingering.is_empty()
@@ -120,28 +125,28 @@ impl Shadow {
     /// A turn of the conversation begins here and will take so many tokens of its own.
     pub fn start(&mut self, key: Key, tokens: u64, placed: bool) {
         let tokens = tokens.max(TOKENS_MIN);
-        let turns = self.take_idle(&key);
+        let (turns, lingered) = self.take_idle(&key);
         let running = self.running.entry(key).or_insert(Running { tokens: 0, in_flight: 0, placed: false, turns });
         running.in_flight += 1;
         running.turns += 1;
-        running.placed |= placed;
+        running.placed |= placed || lingered;
         self.running_tokens += tokens.max(running.tokens) - running.tokens;
         running.tokens = tokens.max(running.tokens);
     }
 
     /// A turn of the conversation has ended here; the conversation has now so many tokens of its own. With the last one in
-    /// flight it goes to rest. With `turns_max`, it gives its place up after so many turns.
-    pub fn finish(&mut self, key: Key, tokens: Option<u64>, turns_max: Option<u32>, now: Time) {
-        let Some(running) = self.running.get_mut(&key) else { return };
+    /// flight it goes to rest. With `turns_max`, it gives its place up after so many turns; returns whether it did.
+    pub fn finish(&mut self, key: Key, tokens: Option<u64>, turns_max: Option<u32>, now: Time) -> bool {
+        let Some(running) = self.running.get_mut(&key) else { return false };
         if let Some(tokens) = tokens.map(|tokens| tokens.max(TOKENS_MIN)) {
             self.running_tokens = self.running_tokens - running.tokens + tokens;
             running.tokens = tokens;
         }
         running.in_flight -= 1;
         if running.in_flight > 0 {
-            return;
+            return false;
         }
-        let Some(Running { tokens, placed, turns, .. }) = self.running.remove(&key) else { return };
+        let Some(Running { tokens, placed, turns, .. }) = self.running.remove(&key) else { return false };
         self.running_tokens -= tokens;
         let rotated = turns_max.is_some_and(|most| turns >= most);
         if placed && !rotated {
@@ -149,6 +154,17 @@ impl Shadow {
             self.lingering.put(key, Lingering { tokens, since: now, turns });
         } else {
             self.leave(key, Left { tokens, rotated });
+        }
+        rotated
+    }
+
+    /// The conversation lives elsewhere now: its place here ends, its cache stays.
+    pub fn give_up(&mut self, key: Key) {
+        if let Some(running) = self.running.get_mut(&key) {
+            running.placed = false;
+        } else if let Some(Lingering { tokens, .. }) = self.lingering.pop(&key) {
+            self.lingering_tokens -= tokens;
+            self.leave(key, Left { tokens, rotated: false });
         }
     }
 
@@ -187,15 +203,15 @@ impl Shadow {
         self.left.put(key, left);
     }
 
-    /// Takes a conversation out of the idle lists. Returns its turns since it got its place.
-    fn take_idle(&mut self, key: &Key) -> u32 {
+    /// Takes a conversation out of the idle lists. Returns its turns since it got its place, and whether it has it still.
+    fn take_idle(&mut self, key: &Key) -> (u32, bool) {
         if let Some(lingering) = self.lingering.pop(key) {
             self.lingering_tokens -= lingering.tokens;
-            return lingering.turns;
+            return (lingering.turns, true);
         }
         if let Some(left) = self.left.pop(key) {
             self.left_tokens -= left.tokens;
         }
-        0
+        (0, false)
     }
 }

@@ -1,4 +1,5 @@
 use crate::routing::recent::Recent;
+use crate::routing::turn::TOKENS_MAX;
 
 /// Tokens a byte of a request before anything is known: JSON around English text and code.
 const PER_BYTE_ASSUMED: f64 = 0.3;
@@ -38,7 +39,8 @@ impl Sizes {
     /// Prompt tokens of a request that nothing else is known of. High rather than low: a conversation taken for smaller
     /// than it is costs others their cache, one taken for larger only a little room.
     pub fn of_bytes(&self, bytes: u64) -> u64 {
-        (bytes as f64 * self.per_byte.quantile(0.9).unwrap_or(PER_BYTE_ASSUMED)) as u64
+        let tokens = (bytes as f64 * self.per_byte.quantile(0.9).unwrap_or(PER_BYTE_ASSUMED)) as u64;
+        tokens.min(TOKENS_MAX)
     }
 
     /// What a conversation will have grown by after its next turn.

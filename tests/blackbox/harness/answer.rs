@@ -9,6 +9,8 @@ use tokio::sync::watch;
 pub enum Step {
     Send(Vec<u8>),
     Wait(Gate),
+    /// Waits until these bytes have come, beyond the request.
+    Receive(Vec<u8>),
     /// Ends the connection in good order; bytes sent before still arrive.
     Close,
     /// Ends it with a reset.
@@ -61,6 +63,11 @@ impl Answer {
 
     pub fn wait(mut self, gate: &Gate) -> Answer {
         self.steps.push(Step::Wait(gate.clone()));
+        self
+    }
+
+    pub fn receive(mut self, bytes: impl Into<Vec<u8>>) -> Answer {
+        self.steps.push(Step::Receive(bytes.into()));
         self
     }
 

@@ -53,7 +53,11 @@ impl Balancer {
         let output = Output::new();
         output.keep(child.stdout.take().expect("stdout is piped"));
         output.keep(child.stderr.take().expect("stderr is piped"));
-        let listen = output.line("address to listen on", |line| address(line, "listening on http://")).await;
+        let listen = output
+            .line("address to listen on", |line| {
+                address(line, "listening on http://").or(address(line, "listening on https://"))
+            })
+            .await;
         let admin = output.line("admin address", |line| address(line, "admin on http://")).await;
         Balancer { listen, admin, output, child, directory }
     }
@@ -137,6 +141,13 @@ impl Balancer {
     /// The process's number.
     pub fn pid(&self) -> u32 {
         self.child.id().expect("the balancer runs")
+    }
+
+    /// Memory that it holds (`VmRSS`).
+    pub fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("its status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
     }
 
     pub fn signal(&self, signal: Signal) {

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use super::ask::Ask;
 use super::engine::Engine;
-use super::wire::{Framing, Head, Wire};
+use super::wire::{Framing, Head, Pipe, Wire};
 use super::within;
 
 pub struct Client {
@@ -26,6 +26,10 @@ pub struct Response {
 impl Client {
     pub async fn connect(address: SocketAddr) -> Client {
         Client { wire: Wire::new(TcpStream::connect(address).await.expect("the balancer takes connections")) }
+    }
+
+    pub fn over(stream: impl Pipe + 'static) -> Client {
+        Client { wire: Wire::new(stream) }
     }
 
     /// Asks and waits for the whole answer.

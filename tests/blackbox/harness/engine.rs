@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
 
 use super::answer::{Answer, Gate, Step};
 use super::vllm::{self, USAGE, Vitals};
 use super::wire::{Framing, Head, Wire};
-use super::within;
+use super::{h2_engine, within};
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
@@ -34,7 +35,8 @@ pub struct Seen {
 type Script = Box<dyn Fn(&Request) -> Answer + Send>;
 type ProbeScript = Box<dyn Fn(&Request) -> Option<Answer> + Send>;
 
-struct Shared {
+/// What an engine's connections have in common.
+pub struct Shared {
     seen: watch::Sender<Seen>,
     script: Mutex<Script>,
     /// Comes before the usual answer to a probe.
@@ -44,10 +46,19 @@ struct Shared {
 
 pub struct Engine {
     pub address: SocketAddr,
+    pub speaks: Speaks,
     shared: Arc<Shared>,
     /// Keeps the port ours while nothing listens on it: bound, so that it refuses.
     _reservation: TcpSocket,
     accepting: Option<AbortHandle>,
+}
+
+/// What it speaks on its port.
+#[derive(Clone, Default)]
+pub struct Speaks {
+    pub tls: Option<TlsAcceptor>,
+    /// HTTP/2; with TLS only if that is agreed on.
+    pub http2: bool,
 }
 
 impl Request {
@@ -72,7 +83,7 @@ impl Request {
         serde_json::from_slice(&self.body).ok()
     }
 
-    fn is_probe(&self) -> bool {
+    pub fn is_probe(&self) -> bool {
         let watching = ["/metrics", "/health", "/ping", "/version", "/v1/models", "/load", "/server_info"];
         self.method() == "GET" && watching.contains(&self.path())
     }
@@ -84,6 +95,10 @@ impl Engine {
     }
 
     pub async fn with_ranks(ranks: usize) -> Engine {
+        Engine::speaking(Speaks::default(), ranks).await
+    }
+
+    pub async fn speaking(speaks: Speaks, ranks: usize) -> Engine {
         let reservation = reusable_socket("127.0.0.1:0".parse().unwrap());
         let address = reservation.local_addr().unwrap();
         let shared = Shared {
@@ -92,7 +107,8 @@ impl Engine {
             probe_script: Mutex::new(Box::new(|_| None)),
             vitals: Mutex::new(Vitals::of_ranks(ranks)),
         };
-        let mut engine = Engine { address, shared: Arc::new(shared), _reservation: reservation, accepting: None };
+        let shared = Arc::new(shared);
+        let mut engine = Engine { address, speaks, shared, _reservation: reservation, accepting: None };
         engine.listen();
         engine
     }
@@ -103,7 +119,7 @@ impl Engine {
     }
 
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", if self.speaks.tls.is_some() { "https" } else { "http" }, self.address)
     }
 
     /// Refuses connections from now on, and cuts those that are open: the process is gone.
@@ -116,7 +132,7 @@ impl Engine {
     /// Takes connections (again).
     pub fn listen(&mut self) {
         let listener = reusable_socket(self.address).listen(1024).expect("its port listens");
-        self.accepting = Some(tokio::spawn(accept(listener, self.shared.clone())).abort_handle());
+        self.accepting = Some(tokio::spawn(accept(listener, self.speaks.clone(), self.shared.clone())).abort_handle());
     }
 
     /// What each turn is answered with from now on.
@@ -160,6 +176,11 @@ impl Engine {
         self.shared.seen.borrow().requests.len()
     }
 
+    /// The probes that came so far.
+    pub fn probed(&self) -> Vec<Arc<Request>> {
+        self.shared.seen.borrow().probes.clone()
+    }
+
     /// How many probes came so far.
     pub fn probes(&self) -> usize {
         self.shared.seen.borrow().probes.len()
@@ -168,6 +189,11 @@ impl Engine {
     /// The last turn that came.
     pub fn last(&self) -> Arc<Request> {
         self.shared.seen.borrow().requests.last().cloned().expect("the engine was sent a request")
+    }
+
+    /// Lets go of the turns that came so far.
+    pub fn forget(&self) {
+        self.shared.seen.send_modify(|seen| seen.requests.clear());
     }
 
     /// Waits until `reached` holds of what happened here.
@@ -197,18 +223,31 @@ fn reusable_socket(address: SocketAddr) -> TcpSocket {
     socket
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, speaks: Speaks, shared: Arc<Shared>) {
     // Owned here, so that the connections end with the listener.
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        connections.spawn(serve(stream, shared.clone()));
+        connections.spawn(open(stream, speaks.clone(), shared.clone()));
         while connections.try_join_next().is_some() {}
     }
 }
 
-async fn serve(stream: TcpStream, shared: Arc<Shared>) {
+async fn open(stream: TcpStream, speaks: Speaks, shared: Arc<Shared>) {
     let _ = stream.set_nodelay(true);
-    let mut wire = Wire::new(stream);
+    match speaks.tls {
+        None if speaks.http2 => h2_engine::serve(stream, shared).await,
+        None => serve(Wire::new(stream), shared).await,
+        Some(acceptor) => {
+            let Ok(stream) = acceptor.accept(stream).await else { return };
+            match stream.get_ref().1.alpn_protocol() {
+                Some(b"h2") => h2_engine::serve(stream, shared).await,
+                _ => serve(Wire::new(stream), shared).await,
+            }
+        }
+    }
+}
+
+async fn serve(mut wire: Wire, shared: Arc<Shared>) {
     for nth in 0.. {
         let request = match read(&mut wire, nth).await {
             Ok(Some(request)) => request,
@@ -226,7 +265,7 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
             End::Closed => return,
             End::Left => {
                 if !probe {
-                    shared.seen.send_modify(|seen| seen.left += 1);
+                    shared.left();
                 }
                 return;
             }
@@ -247,7 +286,7 @@ async fn read(wire: &mut Wire, nth_on_connection: usize) -> std::io::Result<Opti
 }
 
 /// How a connection stands after an answer.
-enum End {
+pub enum End {
     Open,
     /// By the engine, as the answer said.
     Closed,
@@ -255,7 +294,7 @@ enum End {
     Left,
 }
 
-async fn play(wire: &mut Wire, answer: Answer) -> End {
+pub async fn play(wire: &mut Wire, answer: Answer) -> End {
     for step in answer.steps {
         let there = match step {
             Step::Send(bytes) => wire.send(&bytes).await.is_ok(),
@@ -263,6 +302,7 @@ async fn play(wire: &mut Wire, answer: Answer) -> End {
                 () = gate.opened() => true,
                 () = wire.closed() => false,
             },
+            Step::Receive(bytes) => wire.bytes(bytes.len()).await.is_ok_and(|received| received == bytes),
             Step::Close => return End::Closed,
             Step::Reset => {
                 wire.reset_on_drop();
@@ -277,8 +317,13 @@ async fn play(wire: &mut Wire, answer: Answer) -> End {
 }
 
 impl Shared {
+    /// Notes that the sender of a request went away.
+    pub fn left(&self) {
+        self.seen.send_modify(|seen| seen.left += 1);
+    }
+
     /// Keeps the request and says what to do with it.
-    fn take(&self, request: Request) -> Answer {
+    pub fn take(&self, request: Request) -> Answer {
         if !request.is_probe() {
             let answer = self.script.lock().unwrap()(&request);
             self.seen.send_modify(|seen| seen.requests.push(Arc::new(request)));

@@ -60,6 +60,11 @@ impl Full {
 
     /// With these settings at the top of the configuration too.
     pub async fn start_with(top: Value, admission: Value) -> Full {
+        Full::start_by(&[], top, admission).await
+    }
+
+    /// The same, where whoever holds the two places has to say who it is.
+    pub async fn start_by(headers: &[(&str, &str)], top: Value, admission: Value) -> Full {
         let engine = Engine::start().await;
         let gates = Gates::default();
         let by_conversation = gates.clone();
@@ -73,7 +78,8 @@ impl Full {
         let mut held = Vec::new();
         for id in ["held-1", "held-2"] {
             // Streamed, so that their bodies are let go.
-            held.extend(ask_all(balancer.listen, [turn(id).streamed()]));
+            let ask = headers.iter().fold(turn(id).streamed(), |ask, (name, value)| ask.header(name, value));
+            held.extend(ask_all(balancer.listen, [ask]));
             engine.saw_turns(held.len()).await;
         }
         Full { engine, balancer, gates, held }

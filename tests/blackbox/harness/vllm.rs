@@ -103,8 +103,42 @@ pub fn error(status: &str) -> Answer {
     Answer::json(status, &json!({"error": {"message": message, "type": "ServerError", "param": null, "code": code}}))
 }
 
+/// The answer to a Responses request, of this id and in this thread.
+pub fn response(request: &Request, id: &str, thread: Option<&str>) -> Answer {
+    let response = |status: &str, usage: Value| {
+        json!({"id": id, "object": "response", "model": "m", "status": status, "conversation": thread.map(|id| json!({"id": id})),
+            "output": [], "usage": usage})
+    };
+    let done = response("completed", responses_usage(USAGE));
+    if !is_streamed(request) {
+        return Answer::json("200 OK", &done);
+    }
+    let event = |data: Value| format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap());
+    let events = [
+        event(
+            json!({"response": response("in_progress", Value::Null), "sequence_number": 0, "type": "response.created"}),
+        ),
+        event(
+            json!({"delta": "Done.", "item_id": "msg_1", "sequence_number": 1, "type": "response.output_text.delta"}),
+        ),
+        event(json!({"response": done, "sequence_number": 2, "type": "response.completed"})),
+    ];
+    Answer::stream(&events, None)
+}
+
+fn is_streamed(request: &Request) -> bool {
+    request.json().is_some_and(|body| body["stream"] == true)
+}
+
+fn responses_usage(usage: Usage) -> Value {
+    json!({
+        "input_tokens": usage.prompt, "output_tokens": usage.completion, "total_tokens": usage.prompt + usage.completion,
+        "input_tokens_details": {"cached_tokens": usage.cached},
+    })
+}
+
 fn respond(request: &Request, usage: Usage, gate: Option<&Gate>) -> Answer {
-    let stream = request.json().is_some_and(|body| body["stream"] == true);
+    let stream = is_streamed(request);
     let anthropic = request.path().starts_with("/v1/messages");
     if request.path().ends_with("/count_tokens") {
         return Answer::json("200 OK", &json!({"input_tokens": usage.prompt}));

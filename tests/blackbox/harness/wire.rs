@@ -4,10 +4,10 @@
 
 use std::io::{Error, ErrorKind, Result};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::net::TcpStream;
 
-const HEADERS_MAX: usize = 64;
+const HEADERS_MAX: usize = 256;
 
 /// The start line and the headers of a message.
 #[derive(Clone, Debug)]
@@ -26,8 +26,38 @@ pub enum Framing {
 
 /// A connection and what was read from it but not yet asked for.
 pub struct Wire {
-    stream: TcpStream,
+    stream: Box<dyn Pipe>,
     unread: Vec<u8>,
+}
+
+/// What bytes go through: a connection, plain or with TLS, or a pipe within the test.
+pub trait Pipe: AsyncRead + AsyncWrite + Unpin + Send {
+    /// The socket under it.
+    fn socket(&self) -> Option<&TcpStream>;
+}
+
+impl Pipe for TcpStream {
+    fn socket(&self) -> Option<&TcpStream> {
+        Some(self)
+    }
+}
+
+impl Pipe for tokio_rustls::client::TlsStream<TcpStream> {
+    fn socket(&self) -> Option<&TcpStream> {
+        Some(self.get_ref().0)
+    }
+}
+
+impl Pipe for tokio_rustls::server::TlsStream<TcpStream> {
+    fn socket(&self) -> Option<&TcpStream> {
+        Some(self.get_ref().0)
+    }
+}
+
+impl Pipe for DuplexStream {
+    fn socket(&self) -> Option<&TcpStream> {
+        None
+    }
 }
 
 impl Head {
@@ -52,12 +82,14 @@ impl Head {
 }
 
 impl Wire {
-    pub fn new(stream: TcpStream) -> Wire {
-        Wire { stream, unread: Vec::new() }
+    pub fn new(stream: impl Pipe + 'static) -> Wire {
+        Wire { stream: Box::new(stream), unread: Vec::new() }
     }
 
     pub async fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        self.stream.write_all(bytes).await
+        self.stream.write_all(bytes).await?;
+        // With TLS, what is written may wait for more.
+        self.stream.flush().await
     }
 
     /// The next head; `None` where the other side closed before a byte of it.
@@ -106,6 +138,11 @@ impl Wire {
         }
     }
 
+    /// So many bytes, whatever they are.
+    pub async fn bytes(&mut self, count: usize) -> Result<Vec<u8>> {
+        self.exactly(count).await
+    }
+
     /// Returns when the other side has closed or reset the connection.
     pub async fn closed(&mut self) {
         while matches!(self.read_more().await, Ok(true)) {}
@@ -119,7 +156,7 @@ impl Wire {
     /// Makes the coming drop reset the connection instead of closing it.
     pub fn reset_on_drop(&self) {
         // A socket that is already gone cannot be told, and need not be.
-        let _ = self.stream.set_zero_linger();
+        let _ = self.stream.socket().map(TcpStream::set_zero_linger);
     }
 
     /// Says that nothing more will be sent; what comes can still be read.

@@ -52,6 +52,7 @@ impl HomingRouter {
                 Answer::Waits
             }
             Verdict::Refused(refusal) => Answer::Refused { retry_after_s: refusal.retry_after_s as f64 },
+            Verdict::Gone => unreachable!("no request of a load names anything stored"),
         }
     }
 }

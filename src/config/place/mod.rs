@@ -1,9 +1,15 @@
 //! Reading one setting: what stands there, or a fault with its place.
 
+mod section;
+
+pub(super) use section::Section;
+
 use super::bounds::{Bounds, Quantity};
 use super::fault::{Fault, Position};
+use super::outline::{Form, Outline};
 use super::yaml::{Kind, Node, Scalar};
 use serde::de::{DeserializeOwned, IntoDeserializer, value};
+use serde_json::json;
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -24,6 +30,8 @@ pub(super) struct Place<'f> {
     lenient: bool,
     /// What stands here is never repeated: it may be a secret.
     hidden: bool,
+    /// Where what is asked for is noted, while nothing is read and nothing is a fault.
+    outline: Option<&'f Outline>,
 }
 
 impl<'f> Place<'f> {
@@ -36,7 +44,18 @@ impl<'f> Place<'f> {
             at: node.at().unwrap_or(Position::START),
             lenient: broken,
             hidden: false,
+            outline: None,
         }
+    }
+
+    /// No file: whatever is asked for is noted in `outline`.
+    pub fn outlined(outline: &'f Outline, faults: &'f RefCell<Vec<Fault>>) -> Place<'f> {
+        Place { outline: Some(outline), ..Place::root(&Node::Missing, false, faults) }
+    }
+
+    /// Notes a form that may stand here. False: there is a file to be read.
+    fn notes(&self, form: impl FnOnce() -> Form) -> bool {
+        self.outline.inspect(|outline| outline.note(&self.path, form())).is_some()
     }
 
     pub fn hidden(self) -> Place<'f> {
@@ -44,17 +63,31 @@ impl<'f> Place<'f> {
     }
 
     pub fn is_given(&self) -> bool {
+        self.outline.inspect(|outline| outline.note_optional(&self.path)).is_some() || self.has_node()
+    }
+
+    fn has_node(&self) -> bool {
         !matches!(self.node, Node::Missing)
     }
 
     /// Whether one value stands here, and neither a list nor a mapping.
     pub fn is_value(&self) -> bool {
-        matches!(self.node, Node::Scalar(scalar) if scalar.kind != Kind::Null)
+        match self.outline {
+            Some(outline) => outline.as_value.get(),
+            None => matches!(self.node, Node::Scalar(scalar) if scalar.kind != Kind::Null),
+        }
+    }
+
+    pub fn is_mapping(&self) -> bool {
+        match self.outline {
+            Some(outline) => !outline.as_value.get(),
+            None => matches!(self.node, Node::Map(_)),
+        }
     }
 
     /// Notes that something else was expected here.
     pub fn expected<T>(&self, what: impl Display) -> Option<T> {
-        if self.lenient && !self.is_given() {
+        if self.lenient && !self.has_node() {
             return None;
         }
         self.expected_but(what, self.found())
@@ -62,6 +95,9 @@ impl<'f> Place<'f> {
 
     /// Notes that something else was expected here, where more can be said of what was found.
     pub fn expected_but<T>(&self, what: impl Display, found: impl Display) -> Option<T> {
+        if self.outline.is_some() {
+            return None;
+        }
         let subject = match self.path.as_str() {
             "" => String::new(),
             path => format!("{path}: "),
@@ -95,6 +131,9 @@ impl<'f> Place<'f> {
 
     /// Text of 1 to `max` characters, none of them a control character.
     pub fn text(&self, max: usize) -> Option<&'f str> {
+        if self.notes(|| Form::Value(json!({ "type": "string", "minLength": 1, "maxLength": max }))) {
+            return None;
+        }
         let what = format!("text of 1 to {max} characters");
         let scalar = self.scalar(&what)?;
         if scalar.kind != Kind::Text {
@@ -107,18 +146,42 @@ impl<'f> Place<'f> {
 
     /// What `read` makes of the scalar here.
     pub fn value<T>(&self, what: impl Display, read: impl FnOnce(&'f str) -> Option<T>) -> Option<T> {
+        if self.notes(|| Form::Value(json!({ "type": "string" }))) {
+            return None;
+        }
+        self.read(what, read)
+    }
+
+    fn read<T>(&self, what: impl Display, read: impl FnOnce(&'f str) -> Option<T>) -> Option<T> {
         let scalar = self.scalar(&what)?;
         read(&scalar.text).or_else(|| self.expected(&what))
     }
 
     pub fn within<T: Quantity>(&self, bounds: &Bounds<T>) -> Option<T> {
+        if self.notes(|| Form::Value(T::schema(bounds))) {
+            return None;
+        }
         let (what, example) = (T::WHAT, bounds.default.show());
         let what = format!("{what} from {bounds}, such as {example}");
-        self.value(what, |text| bounds.read(text))
+        self.read(what, |text| bounds.read(text))
+    }
+
+    /// A quantity, or none where `word` stands in its place.
+    pub fn within_or<T: Quantity>(&self, word: &str, bounds: &Bounds<T>) -> Option<Option<T>> {
+        if self.notes(|| Form::Value(json!({ "anyOf": [{ "const": word }, T::schema(bounds)] }))) {
+            return None;
+        }
+        self.read(format!("{word} or {} from {bounds}", T::WHAT), |text| match text {
+            text if text == word => Some(None),
+            text => bounds.read(text).map(Some),
+        })
     }
 
     pub fn switch(&self) -> Option<bool> {
-        self.value("on or off", |text| match text.to_ascii_lowercase().as_str() {
+        if self.notes(|| Form::Value(json!({ "enum": [true, false, "on", "off", "yes", "no"] }))) {
+            return None;
+        }
+        self.read("on or off", |text| match text.to_ascii_lowercase().as_str() {
             "on" | "true" | "yes" => Some(true),
             "off" | "false" | "no" => Some(false),
             _ => None,
@@ -138,6 +201,8 @@ impl<'f> Place<'f> {
             Err(error) => {
                 let words = error.to_string();
                 let names = words.rsplit_once(", expected ").map_or("", |(_, names)| names);
+                let each = || names.split('`').skip(1).step_by(2).collect::<Vec<_>>();
+                self.notes(|| Form::Value(json!({ "enum": each() })));
                 self.expected(names)
             }
         }
@@ -152,7 +217,15 @@ impl<'f> Place<'f> {
     }
 
     /// Every item of the list here that can be read.
-    pub fn list<T>(&self, lengths: RangeInclusive<usize>, read: impl FnMut(Place<'f>) -> Option<T>) -> Option<Vec<T>> {
+    pub fn list<T>(
+        &self,
+        lengths: RangeInclusive<usize>,
+        mut read: impl FnMut(Place<'f>) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        if self.notes(|| Form::List(lengths.clone())) {
+            read(Place { path: format!("{}[]", self.path), ..self.clone() });
+            return None;
+        }
         let what = format!("a list of {} to {} items", lengths.start(), lengths.end());
         let Node::List(items) = self.node else {
             return self.expected(what);
@@ -172,6 +245,7 @@ impl<'f> Place<'f> {
 
     /// The mapping here; nothing at all is an empty one. What `read` does not ask for is unknown, and a fault.
     pub fn section<T>(&self, read: impl FnOnce(&mut Section<'_, 'f>) -> T) -> T {
+        self.notes(|| Form::Section);
         let is_section = match self.node {
             Node::Map(_) | Node::Missing => true,
             Node::Scalar(scalar) => scalar.kind == Kind::Null,
@@ -180,10 +254,7 @@ impl<'f> Place<'f> {
         if !is_section {
             self.expected::<()>("a mapping");
         }
-        let mut section = Section { place: self, lenient: self.lenient || !is_section, known: Vec::new() };
-        let value = read(&mut section);
-        section.refuse_unknown();
-        value
+        Section::read(self, self.lenient || !is_section, read)
     }
 }
 
@@ -194,86 +265,4 @@ fn quoted(text: &str) -> String {
         shown.push('…');
     }
     format!("{shown:?}")
-}
-
-/// The settings of one mapping.
-pub(super) struct Section<'p, 'f> {
-    place: &'p Place<'f>,
-    lenient: bool,
-    known: Vec<&'static str>,
-}
-
-impl<'f> Section<'_, 'f> {
-    /// The setting called `name`, whether it is there or not.
-    pub fn place(&mut self, name: &'static str) -> Place<'f> {
-        self.known.push(name);
-        let found = self.entries().iter().find(|(key, _)| named(key) == name);
-        let (node, at) = match found {
-            Some((key, value)) => (value, value.at().or(key.at())),
-            None => (&Node::Missing, None),
-        };
-        Place {
-            node,
-            path: self.path_of(name),
-            at: at.unwrap_or(self.place.at),
-            lenient: self.lenient,
-            ..self.place.clone()
-        }
-    }
-
-    /// The setting called `name`, if it is there.
-    pub fn given(&mut self, name: &'static str) -> Option<Place<'f>> {
-        Some(self.place(name)).filter(Place::is_given)
-    }
-
-    /// What `read` makes of the setting called `name`, or `default` where it is not there.
-    pub fn get<T>(&mut self, name: &'static str, default: T, read: impl FnOnce(&Place<'f>) -> Option<T>) -> T {
-        match self.given(name) {
-            Some(place) => read(&place).unwrap_or(default),
-            None => default,
-        }
-    }
-
-    /// A quantity that has a default.
-    pub fn within<T: Quantity>(&mut self, name: &'static str, bounds: &Bounds<T>) -> T {
-        self.get(name, bounds.default, |place| place.within(bounds))
-    }
-
-    fn entries(&self) -> &'f [(Node, Node)] {
-        match self.place.node {
-            Node::Map(entries) => entries,
-            _ => &[],
-        }
-    }
-
-    fn path_of(&self, name: &str) -> String {
-        match self.place.path.as_str() {
-            "" => name.to_owned(),
-            path => format!("{path}.{name}"),
-        }
-    }
-
-    fn refuse_unknown(&self) {
-        for (index, (key, _)) in self.entries().iter().enumerate() {
-            let name = named(key);
-            let place = Place { at: key.at().unwrap_or(self.place.at), ..self.place.clone() };
-            if !self.known.contains(&name) {
-                let what = format!("one of {}", self.known.join(", "));
-                let found = match place.hidden {
-                    true => "something else".into(),
-                    false => quoted(name),
-                };
-                place.expected_but::<()>(what, found);
-            } else if self.entries()[..index].iter().any(|(key, _)| named(key) == name) {
-                place.expected_but::<()>(format!("{name} once"), "it again");
-            }
-        }
-    }
-}
-
-fn named(key: &Node) -> &str {
-    match key {
-        Node::Scalar(scalar) => &scalar.text,
-        _ => "",
-    }
 }

@@ -1,0 +1,121 @@
+//! Serves an HTTP/1 connection, request after request.
+
+use std::time::Duration;
+
+use http::header;
+use pingora::apps::{HttpPersistentSettings, HttpServerApp};
+use pingora::protocols::Stream;
+use pingora::protocols::http::ServerSession;
+use pingora::server::ShutdownWatch;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::connection::Edge;
+use super::error::OwnError;
+use super::turnstile::Turnstile;
+use crate::metrics::METRICS;
+use crate::request::Dialect;
+use crate::request::head::{self, Fault};
+
+/// A client that was refused is still read from for this long: a connection closed on unread bytes loses the answer.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Serves until the connection ends; `deadline` is for its first head.
+pub async fn serve(edge: &Edge, stream: Stream, deadline: Instant, shutdown: &ShutdownWatch) {
+    let mut stream = Turnstile::new(stream);
+    let mut settings: Option<HttpPersistentSettings> = None;
+    let mut deadline = Some(deadline);
+    loop {
+        let idle_until = deadline.unwrap_or_else(|| Instant::now() + edge.idle());
+        let mut stopping = shutdown.clone();
+        tokio::select! {
+            // What has come already is served.
+            biased;
+            () = stream.begins() => {}
+            _ = stopping.wait_for(|begun| *begun) => return,
+            () = sleep_until(idle_until) => {
+                let limit = if deadline.is_some() { "header_read" } else { "idle" };
+                METRICS.limits_hit.with_label_values(&[limit]).inc();
+                return;
+            }
+        }
+        let limits = edge.limits();
+        let due = deadline.take().unwrap_or_else(|| Instant::now() + limits.header_read);
+        let head = tokio::select! {
+            head = stream.head(&limits) => head,
+            () = sleep_until(due) => {
+                METRICS.limits_hit.with_label_values(&["header_read"]).inc();
+                let error = OwnError::HeaderTimeout { seconds: limits.header_read.as_secs() };
+                return refuse(stream, error).await;
+            }
+        };
+        let head = match head {
+            Ok(Some(head)) => head,
+            Ok(None) => return,
+            Err(fault) => return refuse(stream, error_of(fault)).await,
+        };
+        let mut session = ServerSession::new_http1(Box::new(stream));
+        match settings.take() {
+            Some(settings) => settings.apply_to_session(&mut session),
+            None => session.set_keepalive((!*shutdown.borrow()).then_some(edge.idle().as_secs())),
+        }
+        // Pingora takes it for bytes that were read with the request before.
+        session.set_pipelined_prefix(head);
+        let Some(ended) = edge.proxy.process_new_http(session, shutdown).await else { return };
+        let (reusable, kept) = ended.consume();
+        let Ok(same) = reusable.into_any().downcast::<Turnstile>() else { return };
+        if !same.is_free() {
+            return;
+        }
+        (stream, settings) = (*same, kept);
+    }
+}
+
+fn error_of(fault: Fault) -> OwnError {
+    match fault {
+        Fault::Malformed(what) => OwnError::MalformedHead(what),
+        Fault::TooManyHeaders => {
+            METRICS.limits_hit.with_label_values(&["headers"]).inc();
+            OwnError::HeadTooLarge
+        }
+        Fault::TooLarge => {
+            METRICS.limits_hit.with_label_values(&["header_bytes"]).inc();
+            OwnError::HeadTooLarge
+        }
+        Fault::TargetTooLong => OwnError::TargetTooLong,
+        Fault::UnknownCoding => OwnError::UnknownCoding,
+        Fault::Connect => OwnError::MethodNotAllowed("GET, HEAD, POST, DELETE"),
+    }
+}
+
+/// Answers a request that is not let through, and closes.
+async fn refuse(mut stream: Turnstile, error: OwnError) {
+    let dialect = head::dialect(stream.refused());
+    tell(&mut stream, error, dialect).await;
+    let mut rest = [0; 1024];
+    let linger = async { while stream.read_raw(&mut rest).await.is_ok_and(|read| read > 0) {} };
+    // Whether the client closed or the time is over: nothing is left to do.
+    let _ = timeout(LINGER, linger).await;
+}
+
+/// Answers on a connection of which no request was taken, and says that nothing more will come.
+pub async fn tell(stream: &mut (impl AsyncWrite + Unpin), error: OwnError, dialect: Dialect) {
+    METRICS.own_errors.with_label_values(&[error.code()]).inc();
+    let body = error.body(dialect, "-");
+    let Ok(mut head) = error.header(dialect, body.len(), "-") else { return };
+    if head.insert_header(header::CONNECTION, "close").is_err() {
+        return;
+    }
+    let mut bytes = format!("HTTP/1.1 {}\r\n", head.status).into_bytes();
+    for (name, value) in &head.headers {
+        bytes.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+    }
+    bytes.extend([b"\r\n", &body[..]].concat());
+    let written = async {
+        stream.write_all(&bytes).await?;
+        stream.flush().await?;
+        stream.shutdown().await
+    };
+    // A client that has left, or takes nothing, misses it.
+    let _ = timeout(LINGER, written).await;
+}

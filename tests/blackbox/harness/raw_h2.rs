@@ -1,0 +1,128 @@
+//! HTTP/2 frame by frame, for what no proper client would send.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::within;
+
+pub struct RawH2 {
+    stream: TcpStream,
+    next: u32,
+}
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Its header block as it came, and its body.
+    Answered(Vec<u8>, Vec<u8>),
+    /// The error code of RST_STREAM.
+    Reset(u32),
+    /// The connection ended with it.
+    Closed,
+}
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
+
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+impl RawH2 {
+    pub async fn connect(address: SocketAddr) -> RawH2 {
+        let stream = TcpStream::connect(address).await.expect("the balancer takes connections");
+        let mut raw = RawH2 { stream, next: 1 };
+        raw.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+        raw.frame(SETTINGS, 0, 0, &[]).await;
+        raw
+    }
+
+    /// Begins a request with these headers, none of them compressed. Returns its stream.
+    pub async fn headers(&mut self, headers: &[(&str, &str)], end: bool) -> u32 {
+        let stream = self.next;
+        self.next += 2;
+        let block: Vec<u8> = headers.iter().flat_map(|(name, value)| literal(name, value)).collect();
+        self.frame(HEADERS, END_HEADERS | if end { END_STREAM } else { 0 }, stream, &block).await;
+        stream
+    }
+
+    pub async fn data(&mut self, stream: u32, bytes: &[u8], end: bool) {
+        self.frame(DATA, if end { END_STREAM } else { 0 }, stream, bytes).await;
+    }
+
+    /// Headers after the body.
+    pub async fn trailers(&mut self, stream: u32, headers: &[(&str, &str)]) {
+        let block: Vec<u8> = headers.iter().flat_map(|(name, value)| literal(name, value)).collect();
+        self.frame(HEADERS, END_HEADERS | END_STREAM, stream, &block).await;
+    }
+
+    /// Requests begun so far.
+    pub fn begun(&self) -> u32 {
+        self.next / 2
+    }
+
+    /// Says that the connection ends here.
+    pub async fn goodbye(&mut self) {
+        self.frame(GOAWAY, 0, 0, &[0; 8]).await;
+    }
+
+    async fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+        frame.extend([kind, flags]);
+        frame.extend(stream.to_be_bytes());
+        frame.extend(payload);
+        self.send(&frame).await;
+    }
+
+    async fn send(&mut self, bytes: &[u8]) {
+        // It may have been closed on what was sent before: the fate says so.
+        let _ = self.stream.write_all(bytes).await;
+    }
+
+    /// Waits for what becomes of the request on `stream`; what is said of others is passed over.
+    pub async fn fate(&mut self, stream: u32) -> Fate {
+        let (mut head, mut body) = (Vec::new(), Vec::new());
+        loop {
+            let Some((kind, flags, of, payload)) = within("a frame", self.read()).await else { return Fate::Closed };
+            match kind {
+                GOAWAY if payload[4..8] != [0; 4] => return Fate::Closed,
+                RST_STREAM if of == stream => {
+                    return Fate::Reset(u32::from_be_bytes([payload[0], payload[1], payload[2], payload[3]]));
+                }
+                HEADERS | CONTINUATION if of == stream => head.extend(payload),
+                DATA if of == stream => body.extend(payload),
+                _ => continue,
+            }
+            if of == stream && flags & END_STREAM != 0 {
+                return Fate::Answered(head, body);
+            }
+        }
+    }
+
+    async fn read(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
+        let mut header = [0; 9];
+        self.stream.read_exact(&mut header).await.ok()?;
+        let [a, b, c, kind, flags, stream @ ..] = header;
+        let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+        self.stream.read_exact(&mut payload).await.ok()?;
+        Some((kind, flags, u32::from_be_bytes(stream), payload))
+    }
+}
+
+impl Fate {
+    /// Whether the engine's answer came back: the first byte of the block says `:status: 200`.
+    pub fn is_ok(&self) -> bool {
+        matches!(self, Fate::Answered(head, _) if head.first() == Some(&0x88))
+    }
+}
+
+/// A literal header field without indexing and with a new name (RFC 7541, 6.2.2); all are shorter than 127 bytes.
+fn literal(name: &str, value: &str) -> Vec<u8> {
+    assert!(name.len() < 127 && value.len() < 127);
+    [&[0, name.len() as u8][..], name.as_bytes(), &[value.len() as u8], value.as_bytes()].concat()
+}

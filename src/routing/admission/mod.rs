@@ -24,7 +24,7 @@ const LINGERING_S: f64 = 1.5;
 
 /// What a conversation adds whose place there is gone and whose cache is not: it may be back, and newcomers without pause
 /// must not crowd the first replica while others stand empty.
-const RESIDENT_S: f64 = 0.3;
+const RESIDENT_S: f64 = 0.5;
 
 /// The weight of the newest admission in the mean time between two.
 const NEWEST: f64 = 0.1;
@@ -237,10 +237,9 @@ impl Router {
         let cost_s = |id: ReplicaId| {
             let unread = if cached_at == Some(id) { 0 } else { own };
             let in_flight = f64::from(self.replicas[id.index()].in_flight);
-            let there = IN_FLIGHT_S * in_flight
-                + LINGERING_S * self.caches.lingering(id) as f64
-                + RESIDENT_S * self.caches.resident(id) as f64;
+            let there = IN_FLIGHT_S * in_flight + LINGERING_S * self.caches.lingering(id) as f64;
             (self.caches.reading_s(id, unread) + there) * self.caches.slowness(id)
+                + RESIDENT_S * self.caches.resident(id) as f64
         };
         self.candidates
             .iter()

@@ -8,6 +8,8 @@ pub struct InFlight {
     model: Arc<Model>,
     ask: Ask,
     way: Way,
+    /// The engine that it is sent to now: kept, since the index of one that is gone may be given to another.
+    engine: Arc<Engine>,
     /// The name of the replica that it is sent to now.
     replica: String,
     /// Why it was sent where it went first; none if it is no turn.
@@ -32,6 +34,7 @@ impl InFlight {
         InFlight {
             model: model.clone(),
             ask,
+            engine: model.engine(&turn.target),
             replica: router.replica_name(&turn.target),
             reason: Some(router.reason(&turn)),
             tried: vec![turn.target.engine],
@@ -48,10 +51,10 @@ impl InFlight {
             return Some(Routed::Gone);
         }
         let target = router.follow(&ask, &[], now())?;
-        let replica = router.replica_name(&target);
+        let (engine, replica) = (model.engine(&target), router.replica_name(&target));
         drop(router);
         let (way, tried) = (Way::Follows(target), vec![target.engine]);
-        Some(Routed::Sent(InFlight { model, ask, way, replica, reason: None, tried, counted_in: false }))
+        Some(Routed::Sent(InFlight { model, ask, way, engine, replica, reason: None, tried, counted_in: false }))
     }
 
     /// Moves to an engine not yet tried. False: there is none, and the request stays where it is.
@@ -64,6 +67,7 @@ impl InFlight {
             Way::Follows(target) => router.follow(&self.ask, &self.tried, now()).map(|next| *target = next).is_some(),
         };
         if moved {
+            self.engine = self.model.engine(self.target());
             self.replica = router.replica_name(self.target());
             self.tried.push(self.target().engine);
             drop(router);
@@ -151,7 +155,7 @@ impl InFlight {
 
     /// The engine that it is sent to now.
     pub fn engine(&self) -> Arc<Engine> {
-        self.model.engine(self.target())
+        self.engine.clone()
     }
 
     /// The data-parallel rank to name to the engine; none: what the client sent stands.

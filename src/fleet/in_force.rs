@@ -38,6 +38,9 @@ fn capacity(replicas: &[ReplicaSnapshot]) -> String {
     let mut words: Vec<&str> = replicas.iter().map(word).collect();
     words.sort_unstable();
     words.dedup();
+    if words.is_empty() {
+        words.push("not known yet");
+    }
     format!("capacity {}", words.join(" or "))
 }
 

@@ -157,16 +157,19 @@ struct Details {
     cached_tokens: Option<u64>,
 }
 
+/// More tokens than any context has: an engine that says so is not to be believed.
+const TOKENS_MAX: u64 = 1 << 32;
+
 fn counts(usage: &str) -> Option<Usage> {
     let counts: Counts = serde_json::from_str(usage).ok()?;
     // In the Anthropic dialect, cached tokens are counted beside the input, not in it.
     let beside = [counts.cache_read_input_tokens, counts.cache_creation_input_tokens];
     let prompt = beside.into_iter().flatten().fold(counts.prompt_tokens, u64::saturating_add);
+    let completion = counts.completion_tokens.unwrap_or(0);
+    if prompt.max(completion) > TOKENS_MAX {
+        return None;
+    }
     let cached =
         counts.prompt_tokens_details.and_then(|details| details.cached_tokens).or(counts.cache_read_input_tokens);
-    Some(Usage {
-        prompt,
-        cached: cached.map(|cached| cached.min(prompt)),
-        completion: counts.completion_tokens.unwrap_or(0),
-    })
+    Some(Usage { prompt, cached: cached.map(|cached| cached.min(prompt)), completion })
 }

@@ -25,6 +25,8 @@ struct Conversation {
     last_used: Time,
     /// Since when nothing of it is in flight, as far as a turn of it has ended.
     idle_since: Option<Time>,
+    /// Whether the pause since then is still to be noted.
+    pauses: bool,
     /// Tokens of it after its last turn; 0 where no engine has said.
     size: u64,
     /// The place in the line at which it was admitted, until it has had its turns.
@@ -86,10 +88,18 @@ impl Conversations {
         self.get(key)?.idle_since
     }
 
+    /// How long a conversation has paused since its last turn ended. Asked again before its next one ends, nothing: what
+    /// it waits for then is room.
+    pub(super) fn take_pause(&mut self, key: &Key, now: Time) -> Option<Duration> {
+        let conversation = self.live.peek_mut(key).or_else(|| self.idle.peek_mut(key))?;
+        std::mem::take(&mut conversation.pauses).then(|| now.since(conversation.idle_since.unwrap_or(now)))
+    }
+
     /// Notes the end of a turn, after which the conversation has `size` tokens, where the engine says so.
     pub fn ended(&mut self, key: &Key, size: Option<u64>, now: Time) {
         if let Some(conversation) = self.live.peek_mut(key).or_else(|| self.idle.peek_mut(key)) {
             conversation.idle_since = Some(now);
+            conversation.pauses = true;
             conversation.size = size.unwrap_or(conversation.size);
         }
     }
@@ -111,9 +121,9 @@ impl Conversations {
         while self.len() >= limit.max(1) {
             self.evict();
         }
-        let (idle_since, size, place) =
-            known.map_or((None, 0, None), |known| (known.idle_since, known.size, known.place));
-        self.live.put(key, Conversation { home, last_used: now, idle_since, size, place });
+        let (idle_since, pauses, size, place) =
+            known.map_or((None, false, 0, None), |known| (known.idle_since, known.pauses, known.size, known.place));
+        self.live.put(key, Conversation { home, last_used: now, idle_since, pauses, size, place });
         let counts = self.counts_mut(home);
         counts.live += 1;
         counts.all += 1;

@@ -3,7 +3,7 @@ use serde::Serialize;
 /// Why a request went where it went. Every routed request gets exactly one, at its first try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
-    /// A conversation seen for the first time, or whose home is gone: it got a home by load.
+    /// A conversation seen for the first time, or that lost its home or its cache: it got a home.
     Placed,
     /// The conversation's home.
     Sticky,

@@ -1,4 +1,4 @@
-//! The load of a replica, by which new conversations are placed.
+//! The load of a replica, by which new conversations are placed where admission is not in force.
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@ use std::ops::Range;
 
 use super::{DecisionCounts, Time};
 
-/// One replica of a model for as long as the router lives: an index that is never given to another.
+/// One replica of a model: an index that is given to no other while anything of it is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReplicaId(pub(super) u32);
 

@@ -259,10 +259,11 @@ impl Router {
 
     /// Notes how long a conversation paused before the turn that has just come.
     pub(super) fn note_pause(&mut self, key: &Key, now: Time) {
-        if let (Some(home), Some(since)) = (self.conversations.home(key), self.conversations.idle_since(key))
-            && !self.caches.is_running(home, key)
+        let Some(home) = self.conversations.home(key) else { return };
+        if !self.caches.is_running(home, key)
+            && let Some(pause) = self.conversations.take_pause(key, now)
         {
-            self.caches.note_pause(now.since(since));
+            self.caches.note_pause(pause);
         }
     }
 

@@ -121,7 +121,9 @@ impl Queue {
     /// Takes a request out of the line whose client left or was refused, and keeps its conversation's place for a while.
     pub fn leave(&mut self, ticket: Ticket, now: Time) -> Option<Parked> {
         let parked = self.remove(ticket)?;
-        self.kept.put(parked.key, (parked.place, now));
+        // Of two requests of a conversation, the better place.
+        let place = self.kept.peek(&parked.key).map_or(parked.place, |(kept, _)| parked.place.min(*kept));
+        self.kept.put(parked.key, (place, now));
         while self.kept.len() > PLACES_MAX
             || self.kept.peek_lru().is_some_and(|(_, (_, left))| now.since(*left) > PLACE_KEPT)
         {

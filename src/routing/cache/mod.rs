@@ -69,7 +69,7 @@ pub(super) struct Expectation {
     /// Prompt tokens to compute before this one's first byte, its own included.
     queued: u64,
     own_queued: u64,
-    /// It met a cache that others had used.
+    /// The first turn of a newcomer that met a cache which others had used: what it finds there is what all share.
     met_others: bool,
 }
 
@@ -214,7 +214,7 @@ impl Caches {
             believed: shared + shadow.resident(),
             queued: *queued,
             own_queued,
-            met_others,
+            met_others: met_others && placed,
         };
         shadow.start(key, own, placed);
         expectation

@@ -5,6 +5,7 @@ The balancer's counters tell where a turn's requests went: a command line does n
 
 import json
 import os
+import signal
 import subprocess
 
 from stand import REPOSITORY, Failure
@@ -37,18 +38,25 @@ class CommandLine:
     def run(self, *arguments):
         """What the program wrote to its standard output. It starts with a fresh home and none of the caller's settings."""
         environment = {**os.environ, "HOME": str(self.home), **self.environment()}
-        done = subprocess.run(
+        child = subprocess.Popen(
             [INSTALLED / self.program, *arguments],
             cwd=self.project,
             env=environment,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=ANSWERED_WITHIN_S,
+            start_new_session=True,
         )
-        if done.returncode != 0:
-            raise Failure(f"{self.name} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
-        return done.stdout
+        try:
+            output, errors = child.communicate(timeout=ANSWERED_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            raise Failure(f"{self.name} did not answer within {ANSWERED_WITHIN_S} s") from None
+        finally:
+            end_group(child)
+        if child.returncode != 0:
+            raise Failure(f"{self.name} ended with {child.returncode}:\n{output}\n{errors}")
+        return output
 
 
 class ClaudeCode(CommandLine):
@@ -106,6 +114,10 @@ env_key = "HOMING_KEY"
 
 [analytics]
 enabled = false
+
+[features]
+apps = false
+plugins = false
 """
         )
 
@@ -117,3 +129,12 @@ enabled = false
         self.spoken.write_text("")
         self.run("exec", *goes_on, "--skip-git-repo-check", "--output-last-message", str(self.spoken), question)
         return self.spoken.read_text()
+
+
+def end_group(child):
+    """Ends the program and whatever it started and left."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    child.wait()

@@ -5,6 +5,9 @@ import os
 import signal
 import sys
 
+import anthropic
+import openai
+
 import command_lines
 import sdks
 from stand import REPOSITORY, Failure, Stand
@@ -26,7 +29,7 @@ def main():
     try:
         with Stand(arguments.binaries) as stand:
             found = list(all_faults(stand))
-    except (Failure, OSError) as failure:
+    except (Failure, OSError, openai.OpenAIError, anthropic.AnthropicError) as failure:
         found = [str(failure)]
     for fault in found:
         print(f"FAILED: {fault}", file=sys.stderr)

@@ -17,5 +17,7 @@ echo "Installing the clients under target/clients: 1 GB on the disk."
 python3 -m venv "$place/venv"
 "$place/venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$here/requirements.txt"
 cp "$here"/{package.json,package-lock.json,.npmrc} "$place"
-npm ci --prefix "$place" --no-audit --no-fund
+npm ci --prefix "$place" --no-audit --no-fund --ignore-scripts
+# Puts Claude Code's program for this machine where its command points. npm is about to run such scripts only where told to.
+node "$place/node_modules/@anthropic-ai/claude-code/install.cjs"
 echo "$made_from" >"$place/made_from"

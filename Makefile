@@ -3,7 +3,7 @@
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 APT_NEEDS := $(strip $(if $(shell command -v cmake),,cmake) $(if $(shell command -v cc),,build-essential))
 
-.PHONY: help setup build run demo test lint bench measurements test-vllm record-vllm-cache setup-browser test-browser screenshots
+.PHONY: help setup build run demo test lint bench measurements test-vllm record-vllm-cache test-clients setup-browser test-browser screenshots
 
 help:
 	@echo 'make setup      install what is missing to build (cmake and a C compiler, through apt)'
@@ -16,6 +16,7 @@ help:
 	@echo 'make measurements  simulate what docs/measurements.md shows and draw its plots anew'
 	@echo 'make test-browser  the page in a headless Chromium (installed through apt, with Node.js)'
 	@echo 'make screenshots   pictures of the page under load, into target/screenshots/'
+	@echo 'make test-clients  conversations by Claude Code, Codex and the OpenAI and Anthropic SDKs (installs them from npm and PyPI)'
 	@echo 'make test-vllm  the balancer before real vLLM servers on the CPU (downloads 2.8 GiB)'
 
 setup:
@@ -58,7 +59,8 @@ measurements: setup
 		--warmup 600 --seconds 1800 --plot docs/plots/open
 	$(RAMP) --arms off,hash,affinity,working-set --tiers 4,8,16,24,32,48 --seconds 900 --plot docs/plots/knee
 
-BROWSER_NEEDS := $(strip $(if $(shell command -v chromium),,chromium) $(if $(shell command -v node),,nodejs) $(if $(shell command -v npm),,npm))
+NODE_NEEDS := $(strip $(if $(shell command -v node),,nodejs) $(if $(shell command -v npm),,npm))
+BROWSER_NEEDS := $(strip $(if $(shell command -v chromium),,chromium) $(NODE_NEEDS))
 
 setup-browser: setup
 ifneq ($(BROWSER_NEEDS),)
@@ -73,6 +75,15 @@ test-browser: setup-browser
 
 screenshots: setup-browser
 	node tests/browser/screenshots.mjs
+
+test-clients: setup
+ifneq ($(NODE_NEEDS),)
+	$(SUDO) apt-get update -qq
+	$(SUDO) apt-get install -y -qq --no-install-recommends $(NODE_NEEDS)
+endif
+	cargo build --locked --workspace
+	tests/clients/setup.sh
+	target/clients/venv/bin/python -B tests/clients/run.py --binaries target/debug
 
 test-vllm: setup
 	cargo build --locked

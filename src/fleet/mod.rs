@@ -10,6 +10,7 @@ mod model;
 mod parking;
 mod scrape;
 mod sources;
+mod states;
 mod transport;
 pub mod vllm_metrics;
 

@@ -83,14 +83,14 @@ async fn the_configuration_says_where_and_with_which_token() {
     std::fs::write(&elsewhere, json!({"admin": admin, "models": "not looked at"}).to_string()).expect("a file");
     let url = format!("http://{}", balancer.admin);
     let path = |path: &std::path::Path| path.to_str().expect("text").to_owned();
-    let good: [(Vec<String>, &[(&str, &str)]); 3] = [
-        (vec!["--config".into(), path(&elsewhere)], &[]),
-        (vec!["--admin".into(), url.clone(), "--token-file".into(), path(&token)], &[]),
-        (vec!["--admin".into(), url.clone()], &[("HOMING_ADMIN_TOKEN", "the-token")]),
+    let good = [
+        (vec!["--config".into(), path(&elsewhere)], None),
+        (vec!["--admin".into(), url.clone(), "--token-file".into(), path(&token)], None),
+        (vec!["--admin".into(), url.clone()], Some(("HOMING_ADMIN_TOKEN", "the-token"))),
     ];
-    for (arguments, environment) in &good {
+    for (arguments, variable) in &good {
         let all: Vec<&str> = ["status"].into_iter().chain(arguments.iter().map(String::as_str)).collect();
-        let status = run(&all, environment).await;
+        let status = run(&all, variable.as_slice()).await;
         assert!(status.ok && status.stdout.starts_with("m\n"), "{all:?}: {status:?}");
     }
     let (url, wrong) = (url.as_str(), path(&wrong));

@@ -1,5 +1,5 @@
 use super::cache::CacheOutcome;
-use super::{ReplicaId, Router, Turn};
+use super::{ReplicaId, Router, Target, Turn};
 
 /// Why a request went where it went, with the names of the replicas that it speaks of.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,11 +27,15 @@ impl Reason {
 impl Router {
     /// Why a turn goes where it goes, as long as it is in flight.
     pub fn reason(&self, turn: &Turn) -> Reason {
-        let home = match turn.why {
+        self.reason_of(&turn.target, turn.why)
+    }
+
+    pub(super) fn reason_of(&self, target: &Target, why: Why) -> Reason {
+        let home = match why {
             Why::Spilled { home, .. } => Some(self.replica_name(&self.target(home))),
             _ => None,
         };
-        Reason { why: turn.why, there: self.replica_name(&turn.target), home, failed_over_to: None }
+        Reason { why, there: self.replica_name(target), home, failed_over_to: None }
     }
 }
 

@@ -11,6 +11,7 @@ mod parking;
 mod saved;
 mod scrape;
 mod sources;
+mod states;
 mod transport;
 pub mod vllm_metrics;
 

@@ -18,6 +18,7 @@ mod reload;
 pub mod request;
 pub mod routing;
 mod serve;
+pub mod state;
 pub mod terminal;
 
 pub use serve::serve;

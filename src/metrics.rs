@@ -23,6 +23,7 @@ pub struct Metrics {
     pub completion_tokens: IntCounterVec,
     pub retries: IntCounterVec,
     pub reloads: IntCounterVec,
+    pub state_writes: IntCounterVec,
     pub caller_requests: IntCounterVec,
     pub caller_tokens: IntCounterVec,
     pub caller_refused: IntCounterVec,
@@ -112,6 +113,11 @@ impl Metrics {
                 &["model", "replica", "reason"],
             ),
             reloads: make.counters("homing_reloads_total", "Configuration reloads.", &["outcome"]),
+            state_writes: make.counters(
+                "homing_state_writes_total",
+                "Times that the state file was to be written.",
+                &["outcome"],
+            ),
             caller_requests: make.counters(
                 "homing_caller_requests_total",
                 "Requests of a caller that have ended.",

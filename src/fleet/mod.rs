@@ -8,6 +8,7 @@ mod in_flight;
 mod in_force;
 mod model;
 mod parking;
+mod saved;
 mod scrape;
 mod sources;
 mod states;

@@ -41,6 +41,7 @@ mod sessions;
 mod shutdown;
 mod smuggling;
 mod spill;
+mod state_file;
 mod status;
 mod stored;
 mod streams;

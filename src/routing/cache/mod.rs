@@ -2,6 +2,7 @@
 
 mod capacity;
 mod outcome;
+mod saved;
 mod shadow;
 mod sizes;
 mod speed;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 pub use capacity::CapacitySource;
 pub use outcome::{Advice, CacheCounts, CacheOutcome};
+pub use saved::SavedCaches;
 pub use shadow::Standing;
 
 use super::recent::Recent;

@@ -10,6 +10,7 @@ mod bodies;
 mod cache_outcomes;
 mod callers;
 mod cors;
+mod dashboards;
 mod discovery;
 mod engines_over_tls;
 mod errors;

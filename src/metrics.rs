@@ -23,6 +23,7 @@ pub struct Metrics {
     pub completion_tokens: IntCounterVec,
     pub retries: IntCounterVec,
     pub reloads: IntCounterVec,
+    pub state_writes: IntCounterVec,
     pub caller_requests: IntCounterVec,
     pub caller_tokens: IntCounterVec,
     pub caller_refused: IntCounterVec,
@@ -43,6 +44,7 @@ pub struct FleetGauges {
     pub conversations: IntGaugeVec,
     pub load: GaugeVec,
     pub up: IntGaugeVec,
+    pub state: IntGaugeVec,
     pub restarts: IntCounterVec,
     pub kv_cache_usage: GaugeVec,
     pub running: GaugeVec,
@@ -111,6 +113,11 @@ impl Metrics {
                 &["model", "replica", "reason"],
             ),
             reloads: make.counters("homing_reloads_total", "Configuration reloads.", &["outcome"]),
+            state_writes: make.counters(
+                "homing_state_writes_total",
+                "Times that the state file was to be written.",
+                &["outcome"],
+            ),
             caller_requests: make.counters(
                 "homing_caller_requests_total",
                 "Requests of a caller that have ended.",
@@ -164,6 +171,11 @@ impl FleetGauges {
             conversations: make.int_gauges("homing_conversations", "Conversations at home on a replica.", &replica),
             load: make.gauges("homing_replica_load", "In flight + 8 x KV use + live conversations.", &replica),
             up: make.int_gauges("homing_replica_up", "1 if the replica is in use.", &replica),
+            state: make.int_gauges(
+                "homing_replica_state",
+                "1 for the state that a replica is in, 0 for the others.",
+                &["model", "replica", "state"],
+            ),
             restarts: make.counters("homing_replica_restarts_total", "Engine restarts seen.", &replica),
             kv_cache_usage: make.gauges(
                 "homing_replica_kv_cache_usage_ratio",
@@ -208,7 +220,7 @@ impl FleetGauges {
             linger: make.gauges("homing_linger_seconds", "How long an idle conversation keeps its place.", &["model"]),
             held_tokens: make.int_gauges(
                 "homing_replica_held_tokens",
-                "Tokens of the conversations that have a place on a replica.",
+                "Tokens of the conversations that have a place on a replica, and of all that runs there.",
                 &replica,
             ),
             capacity_tokens: make.int_gauges(
@@ -247,6 +259,7 @@ impl FleetGauges {
             conversations,
             load,
             up,
+            state,
             restarts,
             kv_cache_usage,
             running,
@@ -268,7 +281,8 @@ impl FleetGauges {
             found_tokens,
             error_tokens,
         } = self;
-        let counts = [in_flight, model_in_flight, conversations, up, stored, parked, held_tokens, capacity_tokens];
+        let counts =
+            [in_flight, model_in_flight, conversations, up, state, stored, parked, held_tokens, capacity_tokens];
         counts.iter().for_each(|gauge| gauge.reset());
         let counters = [restarts, evicted, stored_evicted, parked_total, park_outcomes, would_park, turns];
         counters.iter().for_each(|counter| counter.reset());

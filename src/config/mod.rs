@@ -38,7 +38,7 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io::Read;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The largest configuration file, in bytes.
@@ -83,6 +83,8 @@ pub struct Server {
     pub access_log: AccessLog,
     /// Whether answers carry `x-homing-replica` and `x-homing-decision`.
     pub response_headers: bool,
+    /// Where what the routers know is kept over a restart; `None`: nowhere.
+    pub state_file: Option<PathBuf>,
     pub client_credentials: ClientCredentials,
     /// Whose pages may call from a browser: `*` or origins.
     pub origins: Vec<HeaderValue>,
@@ -252,6 +254,15 @@ impl Config {
         checked(path, text, check::config)
     }
 
+    /// Reads the admin address and its token from a file, whatever else stands there: for who only asks the balancer that
+    /// it configures, and may not have its keys and certificates at hand.
+    ///
+    /// # Errors
+    /// Every fault in these.
+    pub fn load_admin(path: &Path) -> Result<Admin, Faults> {
+        checked(path, &read_text(path)?, |root, folder| check::admin(&root.alone("admin"), &mut Vec::new(), folder))
+    }
+
     /// The settings in which `new` differs and which this process cannot change while it runs: sockets are bound and
     /// threads are started once. Everything else takes effect on reload.
     pub fn needs_restart(&self, new: &Config) -> Vec<&'static str> {
@@ -267,6 +278,9 @@ impl Config {
         }
         if self.server.threads != new.server.threads {
             settings.push("server.threads");
+        }
+        if self.server.state_file != new.server.state_file {
+            settings.push("server.state_file");
         }
         settings
     }

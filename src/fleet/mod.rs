@@ -8,8 +8,10 @@ mod in_flight;
 mod in_force;
 mod model;
 mod parking;
+mod saved;
 mod scrape;
 mod sources;
+mod states;
 mod transport;
 pub mod vllm_metrics;
 

@@ -4,7 +4,7 @@
 use super::admission::Fit;
 use super::router::Chosen;
 use super::stored::Kept;
-use super::{Ask, Decision, Key, Pin, Reason, Refusal, ReplicaId, Router, Time, Why};
+use super::{Ask, Decision, Key, Pin, Placement, Reason, Refusal, ReplicaId, Router, Time, Why};
 
 /// What is to become of a request now.
 pub(super) enum Plan {
@@ -29,6 +29,8 @@ pub(super) enum Plan {
 pub enum Foreseen {
     /// It would go to a replica.
     Goes { decision: Decision, reason: Reason },
+    /// It would go after its conversation, and not be counted, since it is no turn of it.
+    Follows { replica: String },
     /// It would wait for room, with so many others.
     Waits { parked: u64 },
     /// It would be refused.
@@ -63,8 +65,7 @@ impl Router {
             return self.plan_admission(ask, key, now);
         }
         let (replica, load) = self.least_loaded(&[], now)?;
-        let home_gone = self.why_gone(&key, replica);
-        Some(Plan::Place(key, Fit { replica, why: Why::LeastLoad { home_gone, load } }))
+        Some(Plan::Place(key, Fit { replica, by: Placement::LeastLoad { load } }))
     }
 
     /// What would become of a request that came now. Asking counts nothing and takes nothing; what is due to end ends, as with
@@ -81,10 +82,18 @@ impl Router {
         Some(match self.plan(ask, now)? {
             Plan::Apart(chosen) => goes(self, chosen),
             Plan::Home(key, home) => goes(self, self.home_or_spill(home, &key)),
-            Plan::Place(_, fit) | Plan::Admit(_, fit) => goes(self, self.placed(fit)),
+            Plan::Place(key, fit) | Plan::Admit(key, fit) => goes(self, self.placed(&key, fit)),
             Plan::Park(_) => Foreseen::Waits { parked: self.line.parked() as u64 },
             Plan::Full(refusal) => Foreseen::Refused(refusal),
             Plan::Gone => Foreseen::Gone,
         })
+    }
+
+    /// The same of a request that follows its conversation and is no turn of it, as in [`Router::follow`].
+    pub fn foresee_follower(&self, ask: &Ask, now: Time) -> Option<Foreseen> {
+        if self.is_gone(ask) {
+            return Some(Foreseen::Gone);
+        }
+        self.follow(ask, &[], now).map(|target| Foreseen::Follows { replica: self.replica_name(&target) })
     }
 }

@@ -7,7 +7,7 @@ use super::cache::{CacheOutcome, Standing};
 use super::load::{busy, fewest_in_flight, least_loaded};
 use super::replica::Engine;
 use super::router::Chosen;
-use super::{Ask, Decision, Key, ReplicaId, Router, State, Target, Time, Turn, Why};
+use super::{Ask, Decision, Key, Newcomer, ReplicaId, Router, Target, Time, Turn, Why};
 
 impl Router {
     /// The home of a conversation that need not wait for a place there.
@@ -29,13 +29,14 @@ impl Router {
     /// Gives a conversation a home, and sends its turn there.
     pub(super) fn place(&mut self, ask: &Ask, key: Key, fit: Fit, now: Time) -> Turn {
         let why_gone = self.why_gone(&key, fit.replica);
+        let chosen = self.placed(&key, fit);
         self.lost.pop(&key);
         self.live_at(key, fit.replica, now);
-        self.begin(ask, self.placed(fit), why_gone, now)
+        self.begin(ask, chosen, why_gone, now)
     }
 
     /// What becomes of a conversation's cache that gets its home on `replica`.
-    pub(super) fn why_gone(&self, key: &Key, replica: ReplicaId) -> CacheOutcome {
+    fn why_gone(&self, key: &Key, replica: ReplicaId) -> CacheOutcome {
         match self.conversations.home(key) {
             Some(before) if self.caches.standing(before, key) == Standing::Gone => CacheOutcome::Evicted,
             Some(before) if before == replica => CacheOutcome::Evicted,
@@ -44,8 +45,25 @@ impl Router {
         }
     }
 
-    pub(super) fn placed(&self, fit: Fit) -> Chosen {
-        Chosen { target: self.target(fit.replica), decision: Decision::Placed, why: fit.why }
+    pub(super) fn placed(&self, key: &Key, fit: Fit) -> Chosen {
+        let why = Why::Placed { newcomer: self.newcomer(key), by: fit.by };
+        Chosen { target: self.target(fit.replica), decision: Decision::Placed, why }
+    }
+
+    /// Why a conversation needs a home.
+    fn newcomer(&self, key: &Key) -> Newcomer {
+        let Some(before) = self.conversations.home(key) else {
+            return match self.lost.peek(key) {
+                Some(CacheOutcome::ReplicaRestarted) => Newcomer::HomeRestarted,
+                Some(_) => Newcomer::HomeRemoved,
+                None => Newcomer::New,
+            };
+        };
+        match (self.usable_home(key), self.caches.standing(before, key)) {
+            (None, _) => Newcomer::HomeIs(self.state(self.engine_of(before))),
+            (Some(_), Standing::Gone) => Newcomer::CacheGone,
+            (Some(_), _) => Newcomer::HadItsTurns,
+        }
     }
 
     /// A request that nothing tells apart.
@@ -79,16 +97,11 @@ impl Router {
 
     /// The rank that the client named: in its home's engine, else in the least busy engine that has it.
     pub(super) fn pinned(&self, key: Option<Key>, rank: u32, tried: &[usize], now: Time) -> Option<Chosen> {
-        let with_rank = |state: State| {
-            let engines = self.order.iter().filter(|index| !tried.contains(index)).map(|index| &self.engines[*index]);
-            engines.filter(move |engine| engine.state == state && rank < engine.spec.data_parallel_size)
-        };
-        // Only these can take it, so those that are out are asked where no other of them is left.
-        let engine = self
-            .home_engine(key, tried)
-            .filter(|engine| rank < engine.spec.data_parallel_size)
-            .or_else(|| self.least_busy(with_rank(State::Up), now))
-            .or_else(|| self.least_busy(with_rank(State::Out), now))?;
+        let has_rank = |engine: &Engine| rank < engine.spec.data_parallel_size;
+        // Only these can take it, so the best of them are asked, however good the others are.
+        let fit = |index: usize, engine: &Engine| !tried.contains(&index) && has_rank(engine);
+        let home = self.home_engine(key, tried).filter(|engine| has_rank(engine));
+        let engine = home.or_else(|| self.least_busy(self.best(fit), now))?;
         let replica = engine.ids().nth(rank as usize)?;
         let target = Target { rank: Some(rank), ..self.target(replica) };
         Some(Chosen { target, decision: Decision::ClientPinned, why: Why::Pinned { rank } })
@@ -123,14 +136,12 @@ impl Router {
         (!tried.contains(&index)).then(|| &self.engines[index])
     }
 
-    /// The home of a conversation, unless it is out of use while others are not.
+    /// The home of a conversation, unless others are in a better state.
     pub(super) fn usable_home(&self, key: &Key) -> Option<ReplicaId> {
         let home = self.conversations.home(key)?;
-        match self.engines[self.engine_of(home)].state {
-            State::Up => Some(home),
-            State::Out => (!self.any_up(&[])).then_some(home),
-            State::Draining => None,
-        }
+        let engine = &self.engines[self.engine_of(home)];
+        let best = self.candidates.first().map(|best| self.engines[self.engine_of(*best)].state());
+        (engine.health.configured && Some(engine.state()) == best).then_some(home)
     }
 
     /// The least loaded replica, and its load.
@@ -149,20 +160,17 @@ impl Router {
             .map(|(_, engine)| engine)
     }
 
-    /// The engines to choose from: those up and not yet tried; with none of them left, those out and not yet tried.
-    fn usable_indices(&self, tried: &[usize]) -> impl Iterator<Item = usize> {
-        let state = if self.any_up(tried) { State::Up } else { State::Out };
-        let usable = move |index: &usize| self.engines[*index].state == state && !tried.contains(index);
-        self.order.iter().copied().filter(usable)
-    }
-
-    /// Whether an engine is up that is not among those tried.
-    pub fn any_up(&self, tried: &[usize]) -> bool {
-        self.order.iter().any(|index| self.engines[*index].state == State::Up && !tried.contains(index))
-    }
-
+    /// The engines to choose from: of those not yet tried, the ones in the best state.
     pub(super) fn usable(&self, tried: &[usize]) -> impl Iterator<Item = &Engine> {
-        self.usable_indices(tried).map(|index| &self.engines[index])
+        self.best(move |index, _| !tried.contains(&index))
+    }
+
+    /// Of the configured engines that are `fit`, those in the best state.
+    fn best(&self, fit: impl Fn(usize, &Engine) -> bool) -> impl Iterator<Item = &Engine> {
+        let fit = move |index: &usize| fit(*index, &self.engines[*index]);
+        let best = self.order.iter().copied().filter(&fit).map(|index| self.state(index)).min();
+        let engines = self.order.iter().copied().filter(fit).map(|index| &self.engines[index]);
+        engines.filter(move |engine| Some(engine.state()) == best)
     }
 
     pub(super) fn engine_of(&self, replica: ReplicaId) -> usize {

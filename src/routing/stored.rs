@@ -1,6 +1,6 @@
 use lru::LruCache;
 
-use super::{Ask, Key, Router, State, Target};
+use super::{Ask, Key, Router, Target};
 
 /// Where the engines keep what later requests ask for by its id (stored responses, and threads of them).
 ///
@@ -40,6 +40,19 @@ impl StoredTable {
         while self.places.len() > limit.max(1) {
             self.places.pop_lru();
             self.evicted += 1;
+        }
+    }
+
+    /// Everything known, the longest unused first.
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Option<Target>)> {
+        self.places.iter().rev()
+    }
+
+    /// Takes back what was known before, at most `limit` things.
+    pub fn restore(&mut self, key: Key, place: Option<Target>, limit: usize) {
+        self.places.put(key, place);
+        while self.places.len() > limit.max(1) {
+            self.places.pop_lru();
         }
     }
 
@@ -84,7 +97,7 @@ impl Router {
     /// Where that is which a request names.
     pub(super) fn kept(&self, ask: &Ask) -> Kept {
         match ask.stored.map(|key| self.stored.find(&key)) {
-            Some(Kept::At(target)) if self.engines[target.engine].state == State::Draining => Kept::Gone,
+            Some(Kept::At(target)) if !self.engines[target.engine].health.configured => Kept::Gone,
             Some(kept) => kept,
             None => Kept::Unknown,
         }

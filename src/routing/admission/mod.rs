@@ -15,7 +15,7 @@ use super::cache::Standing;
 use super::plan::Plan;
 use super::settings::{AdmissionMode, Overdue};
 use super::turn::{Refusal, RefusedWhy};
-use super::{Ask, Key, ReplicaId, Router, Time, Turn, Verdict, Why};
+use super::{Ask, Key, Placement, ReplicaId, Router, Time, Turn, Verdict};
 
 /// What a request in flight on a replica adds to the seconds that a newcomer has to expect there.
 const IN_FLIGHT_S: f64 = 3.0;
@@ -58,11 +58,11 @@ pub struct AdmissionCounts {
     pub would_park: u64,
 }
 
-/// Where a conversation gets its home, and why there.
+/// Where a conversation gets its home, and by what that was chosen.
 #[derive(Clone, Copy)]
 pub(super) struct Fit {
     pub replica: ReplicaId,
-    pub why: Why,
+    pub by: Placement,
 }
 
 /// Where a parked request goes on to.
@@ -183,14 +183,14 @@ impl Router {
         }
         let fit = match self.admits() {
             true => self.with_room(&parked.ask, &parked.key, now),
-            false => self.least_loaded(&[], now).map(|(replica, _)| Fit { replica, why: Why::WaitsNoMore }),
+            false => self.least_loaded(&[], now).map(|(replica, _)| Fit { replica, by: Placement::WaitsNoMore }),
         };
         if let Some(fit) = fit {
             return self.let_go(ticket, Goes::To(fit), now);
         }
         let (ticket, parked) = self.line.queue.overdue(self.settings.admission.max_wait, now)?;
         if self.settings.admission.overdue == Overdue::Admit
-            && let Some(fit) = self.anywhere(&parked, Why::NoRoom)
+            && let Some(fit) = self.anywhere(&parked)
         {
             self.line.counts.forced += 1;
             return self.let_go(ticket, Goes::To(fit), now);
@@ -226,8 +226,8 @@ impl Router {
     }
 
     /// The replica on which it has the least to expect, whether or not there is room.
-    fn anywhere(&self, parked: &Parked, why: Why) -> Option<Fit> {
-        Some(Fit { why, ..self.cheapest(&parked.ask, &parked.key, |_, _| true)? })
+    fn anywhere(&self, parked: &Parked) -> Option<Fit> {
+        Some(Fit { by: Placement::NoRoom, ..self.cheapest(&parked.ask, &parked.key, |_, _| true)? })
     }
 
     fn has_room(&self, id: ReplicaId, own: u64) -> bool {
@@ -261,7 +261,7 @@ impl Router {
             .filter(|id| fit(*id, own))
             .map(|id| (cost_s(id), self.conversations.held_on(id), id))
             .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
-            .map(|(expected_s, _, replica)| Fit { replica, why: Why::Room { tokens: own, expected_s } })
+            .map(|(expected_s, _, replica)| Fit { replica, by: Placement::Room { tokens: own, expected_s } })
     }
 
     /// The place in the line that a conversation had which lost its cache in the middle of its work: it came before those

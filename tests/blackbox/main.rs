@@ -9,6 +9,7 @@ mod affinity_off;
 mod bodies;
 mod cache_outcomes;
 mod callers;
+mod client_certificates;
 mod cors;
 mod discovery;
 mod engines_over_tls;

@@ -18,7 +18,7 @@ use crate::routing::Reading;
 /// Reads every engine's metrics and health in the background, never on the path of a request.
 pub struct Scraper {
     task: ArcSwap<Task>,
-    fetcher: Fetcher,
+    fetcher: Arc<Fetcher>,
     /// Notified when there may be a new engine, so that it is checked at once.
     changed: Notify,
 }
@@ -33,7 +33,7 @@ impl Scraper {
     /// A scraper of `fleet`.
     pub fn new(fleet: Arc<Fleet>, settings: Scrape) -> Scraper {
         let task = ArcSwap::from_pointee(Task { fleet, settings });
-        Scraper { task, fetcher: Fetcher::default(), changed: Notify::new() }
+        Scraper { task, fetcher: Arc::default(), changed: Notify::new() }
     }
 
     /// Takes another fleet and other settings, and begins a round at once.

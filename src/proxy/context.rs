@@ -51,10 +51,12 @@ pub struct Context {
     pub in_flight: Option<InFlight>,
     /// A reused connection was closed under it, and there is no other replica: once more here, on a fresh one.
     pub once_more_here: bool,
-    /// The engine's header has come: from now on nothing is tried again.
+    /// The engine's header has come.
     pub answered: bool,
     /// The replica broke its answer off.
     pub broke_off: bool,
+    /// The replica sent an error within its stream.
+    pub failed_in_stream: bool,
     pub usage: Option<UsageTap>,
     pub first_byte: Option<Instant>,
     /// The error of its own that the balancer answered with.
@@ -86,6 +88,7 @@ impl Context {
             once_more_here: false,
             answered: false,
             broke_off: false,
+            failed_in_stream: false,
             usage: None,
             first_byte: None,
             own_error: None,
@@ -105,6 +108,40 @@ impl Context {
             wrapped.release();
         }
         self.reservation.release();
+    }
+
+    /// Holds the answer back that begins now, until the latest, so that another replica can still be asked. Only where there
+    /// is a body to send again.
+    pub fn hold_answer(&self, until: Instant) {
+        if let Some(wrapped) = &self.wrapped {
+            wrapped.hold().begin(until);
+        }
+    }
+
+    /// Whether nothing of the answer has gone to the client so far.
+    pub fn holds_answer(&self) -> bool {
+        self.wrapped.as_ref().is_some_and(|wrapped| wrapped.hold().is_on())
+    }
+
+    /// Lets the answer go to the client: from now on nothing is tried again.
+    pub fn let_answer_go(&mut self) {
+        if let Some(wrapped) = &self.wrapped {
+            wrapped.hold().end();
+        }
+        self.release_body();
+    }
+
+    /// Whether the client has got something, or will at once.
+    pub fn has_answered(&self) -> bool {
+        self.answered && !self.holds_answer()
+    }
+
+    /// Another try begins; what the last one left is forgotten.
+    pub fn begin_try(&mut self) {
+        self.answered = false;
+        if let Some(wrapped) = &self.wrapped {
+            *wrapped.hold() = Default::default();
+        }
     }
 
     /// Puts the true session back.

@@ -3,7 +3,7 @@
 //! The path of a request through the files: [`connection`](Edge) takes the connection, [`listeners`] opens it, [`h1`] or
 //! [`h2`] serves it ([`turnstile`] checks the heads of the first), [`callers`] asks who calls, [`intake`] reads the body,
 //! [`asked`] finds model and session, [`parking`] waits for room where there is none, [`upstream`] sends it and tries again
-//! elsewhere, [`answer`] lets the response pass and reads its usage, [`changes`] is what the operator changes of it, [`ending`]
+//! elsewhere, [`answer`] lets the response pass, whose beginning [`hold`] may keep back, and reads its usage, [`changes`] is what the operator changes of it, [`ending`]
 //! counts and logs. Errors of the balancer's own are in [`error`], answers of its own in [`local`].
 
 mod access_log;
@@ -21,6 +21,7 @@ mod ending;
 mod error;
 mod h1;
 mod h2;
+mod hold;
 mod intake;
 mod listeners;
 mod local;
@@ -136,7 +137,7 @@ impl ProxyHttp for Proxy {
         end: bool,
         context: &mut Context,
     ) -> Result<Option<Duration>> {
-        answer::body(body, end, context, &self.keys);
+        answer::body(body, end, context, &self.keys)?;
         Ok(None)
     }
 

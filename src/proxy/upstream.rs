@@ -19,6 +19,7 @@ pub const PINGORA_TRIES: usize = TRIES_MAX + 2;
 
 /// The chosen engine's address.
 pub async fn peer(context: &mut Context) -> Result<Box<HttpPeer>> {
+    context.begin_try();
     loop {
         let Some(in_flight) = &context.in_flight else {
             return Error::e_explain(ErrorType::InternalError, "a request was sent on before it was routed");
@@ -125,13 +126,28 @@ pub fn retry_on_status(answer: &ResponseHeader, context: &mut Context) -> Result
         }
     };
     if fail_over(context, Retry::Refused, reason) {
-        let mut error = Error::explain(ErrorType::HTTPStatus(answer.status.as_u16()), "trying another replica");
-        error.as_up();
-        error.set_retry(true);
-        return Err(error);
+        return Err(elsewhere());
     }
     context.answered = true;
     Ok(())
+}
+
+/// A stream whose first event is an error: as good as a 503, since nothing of it has gone to the client. With no other replica
+/// left it passes.
+pub fn retry_on_error_event(context: &mut Context) -> Result<()> {
+    match fail_over(context, Retry::Refused, "error_event") {
+        true => Err(elsewhere()),
+        false => Ok(()),
+    }
+}
+
+/// Ends a try after the next has been chosen.
+const ELSEWHERE: ErrorType = ErrorType::Custom("trying another replica");
+
+fn elsewhere() -> Box<Error> {
+    let mut error = Error::new_up(ELSEWHERE);
+    error.set_retry(true);
+    error
 }
 
 /// A connection that could not be made.
@@ -143,13 +159,15 @@ pub fn retry_on_connect(mut error: Box<Error>, context: &mut Context) -> Box<Err
 
 /// A connection that ended, or another error after it was made.
 pub fn retry_on_close(mut error: Box<Error>, context: &mut Context, reused: bool) -> Box<Error> {
-    if matches!(error.etype(), ErrorType::HTTPStatus(_)) && error.retry() {
+    if *error.etype() == ELSEWHERE {
         return error;
     }
     let closed = (closed_without_a_byte(&error) || untouched(&error)) && !context.answered;
+    // A stream that ended before it said anything.
+    let unsaid = context.holds_answer() && *error.esource() == ErrorSource::Upstream;
     // An engine closes its idle connections after a while: that it closed a reused one does not mean that it is gone.
     let why = if reused { Retry::Refused } else { Retry::Unreachable };
-    let mut retry = closed && fail_over(context, why, "closed");
+    let mut retry = (closed || unsaid) && fail_over(context, why, "closed");
     if closed && !retry && reused && !context.once_more_here {
         context.once_more_here = true;
         retry = true;

@@ -11,6 +11,7 @@ mod cache_outcomes;
 mod callers;
 mod cors;
 mod discovery;
+mod dying;
 mod engines_over_tls;
 mod errors;
 mod failover;

@@ -51,16 +51,23 @@ impl UsageTap {
         };
     }
 
-    fn feed(&mut self, bytes: &[u8]) {
+    /// Takes the next piece. Returns whether the engine must have generated something for it.
+    fn feed(&mut self, bytes: &[u8]) -> bool {
         match self {
-            UsageTap::Streamed(reader) => reader.feed(bytes),
+            UsageTap::Streamed(reader) => {
+                let before = reader.events();
+                reader.feed(bytes);
+                return reader.stage() == Stage::Content && reader.events() > before;
+            }
             UsageTap::Whole(kept) if kept.len() + bytes.len() <= WHOLE_MAX => kept.extend_from_slice(bytes),
             UsageTap::Whole(_) => {
                 METRICS.limits_hit.with_label_values(&["answer_usage"]).inc();
                 *self = UsageTap::TooLong;
             }
-            UsageTap::Waiting | UsageTap::TooLong | UsageTap::Silent => {}
+            UsageTap::TooLong => {}
+            UsageTap::Waiting | UsageTap::Silent => return false,
         }
+        true
     }
 
     /// How far a stream has come; none: the answer is no stream.
@@ -171,8 +178,9 @@ pub fn body(piece: &mut Option<Bytes>, end: bool, context: &mut Context, keys: &
 /// Notes a piece as it came from the engine. The first byte of a stream is that of its first event: before that the engine has
 /// generated nothing.
 fn see(piece: &[u8], context: &mut Context) -> Result<()> {
-    if let Some(usage) = &mut context.usage {
-        usage.feed(piece);
+    let generated = context.usage.as_mut().is_some_and(|usage| usage.feed(piece));
+    if let Some(in_flight) = context.in_flight.as_ref().filter(|_| generated) {
+        in_flight.engine().life.sign();
     }
     let stage = context.usage.as_ref().and_then(UsageTap::stage);
     match stage {

@@ -10,11 +10,13 @@ use super::answer::UsageTap;
 use super::buffered::{Buffered, Reservation};
 use super::changes::Changes;
 use super::error::OwnError;
+use super::patience::Patience;
 use super::replay::Wrapped;
 use crate::callers::{Admitted, Caller};
-use crate::fleet::{InFlight, Model};
+use crate::fleet::{InFlight, Model, now};
 use crate::live::Live;
 use crate::request::Dialect;
+use crate::routing::Time;
 
 /// Everything known of one request, from its header to its log line.
 pub struct Context {
@@ -47,6 +49,8 @@ pub struct Context {
     pub model: Option<Arc<Model>>,
     /// How long it waited for room, if it had to.
     pub parked: Option<Duration>,
+    /// When it was first sent on.
+    pub sent: Option<Time>,
     /// Where it was sent; none while that is open and for what the balancer answers itself.
     pub in_flight: Option<InFlight>,
     /// A reused connection was closed under it, and there is no other replica: once more here, on a fresh one.
@@ -84,6 +88,7 @@ impl Context {
             changes: Changes::default(),
             model: None,
             parked: None,
+            sent: None,
             in_flight: None,
             once_more_here: false,
             answered: false,
@@ -131,16 +136,13 @@ impl Context {
         self.release_body();
     }
 
-    /// Whether the client has got something, or will at once.
-    pub fn has_answered(&self) -> bool {
-        self.answered && !self.holds_answer()
-    }
-
     /// Another try begins; what the last one left is forgotten.
     pub fn begin_try(&mut self) {
         self.answered = false;
-        if let Some(wrapped) = &self.wrapped {
+        let began = *self.sent.get_or_insert_with(now);
+        if let (Some(wrapped), Some(in_flight)) = (&self.wrapped, &self.in_flight) {
             *wrapped.hold() = Default::default();
+            wrapped.wait(Patience::new(in_flight, began));
         }
     }
 

@@ -3,7 +3,7 @@
 //! The path of a request through the files: [`connection`](Edge) takes the connection, [`listeners`] opens it, [`h1`] or
 //! [`h2`] serves it ([`turnstile`] checks the heads of the first), [`callers`] asks who calls, [`intake`] reads the body,
 //! [`asked`] finds model and session, [`parking`] waits for room where there is none, [`upstream`] sends it and tries again
-//! elsewhere, [`answer`] lets the response pass, whose beginning [`hold`] may keep back, and reads its usage, [`changes`] is what the operator changes of it, [`ending`]
+//! elsewhere, [`patience`] says when that is due, [`answer`] lets the response pass, whose beginning [`hold`] may keep back, and reads its usage, [`changes`] is what the operator changes of it, [`ending`]
 //! counts and logs. Errors of the balancer's own are in [`error`], answers of its own in [`local`].
 
 mod access_log;
@@ -26,6 +26,7 @@ mod intake;
 mod listeners;
 mod local;
 mod parking;
+mod patience;
 mod presence;
 mod record;
 mod replay;

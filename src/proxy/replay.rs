@@ -28,6 +28,7 @@ use pingora::{Error, ErrorType, Result};
 use tokio::time::sleep_until;
 
 use super::hold::{Hold, Passed};
+use super::patience::Patience;
 use super::presence;
 
 type Messages = Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
@@ -41,6 +42,7 @@ struct Shared {
     /// The body, until it can no longer be needed.
     body: Mutex<Bytes>,
     hold: Mutex<Hold>,
+    patience: Mutex<Option<Arc<Patience>>>,
 }
 
 /// Takes the wrapper off again; see [`wrap`].
@@ -71,6 +73,11 @@ impl Wrapped {
         self.shared.hold.lock()
     }
 
+    /// Lets the try that begins now wait for its engine for so long.
+    pub fn wait(&self, patience: Patience) {
+        *self.shared.patience.lock() = Some(Arc::new(patience));
+    }
+
     /// Puts the true session back.
     pub fn unwrap(self, downstream: &mut ServerSession) {
         // Dropping the wrapper returns the true session.
@@ -93,6 +100,13 @@ async fn until(moment: Option<Instant>) {
     }
 }
 
+async fn over(patience: Option<&Patience>) -> Box<Error> {
+    match patience {
+        Some(patience) => patience.over().await,
+        None => std::future::pending().await,
+    }
+}
+
 struct Replay {
     inner: ServerSession,
     returned: Returned,
@@ -107,9 +121,15 @@ impl Replay {
         let held = self.shared.hold.lock().take(Vec::new());
         // Pingora drops this if the engine's next piece comes before the client takes the first.
         self.torn = true;
-        self.inner.response_duplex_vec(held).await?;
+        self.send(held).await?;
         self.torn = false;
         Ok(())
+    }
+
+    async fn send(&mut self, pieces: Vec<HttpTask>) -> Result<bool> {
+        let over = self.inner.response_duplex_vec(pieces).await?;
+        self.shared.patience.lock().iter().for_each(|patience| patience.passed());
+        Ok(over)
     }
 }
 
@@ -145,10 +165,11 @@ impl CustomSession for Replay {
         Ok(None)
     }
 
-    /// Ends only when the client goes away. Pingora waits here whenever it waits for the engine, so a hold that is over is
-    /// noticed here.
+    /// Ends only when the client goes away, or the engine has been waited for long enough. Pingora waits here whenever it waits
+    /// for the engine, and an error here ends the try: so what ends a wait is noticed here, a hold that is over too.
     async fn read_body_or_idle(&mut self, _no_body_expected: bool) -> Result<Option<Bytes>> {
         let socket = presence::socket(self.inner.digest());
+        let patience = self.shared.patience.lock().clone();
         loop {
             let held_until = self.shared.hold.lock().until();
             tokio::select! {
@@ -157,6 +178,7 @@ impl CustomSession for Replay {
                     let what = "the client left while its next request was waiting";
                     return Error::e_explain(ErrorType::ConnectionClosed, what);
                 }
+                error = over(patience.as_deref()) => return Err(error),
                 () = until(held_until) => self.let_go().await?,
             }
         }
@@ -198,7 +220,7 @@ impl CustomSession for Replay {
         }
         let passed = self.shared.hold.lock().pass(tasks);
         match passed {
-            Passed::On(tasks) => self.inner.response_duplex_vec(tasks).await,
+            Passed::On(tasks) => self.send(tasks).await,
             Passed::Held => Ok(false),
             Passed::Failed(error) => Err(error),
         }

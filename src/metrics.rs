@@ -45,6 +45,7 @@ pub struct FleetGauges {
     pub conversations: IntGaugeVec,
     pub load: GaugeVec,
     pub up: IntGaugeVec,
+    pub state: IntGaugeVec,
     pub restarts: IntCounterVec,
     pub kv_cache_usage: GaugeVec,
     pub running: GaugeVec,
@@ -176,6 +177,11 @@ impl FleetGauges {
             conversations: make.int_gauges("homing_conversations", "Conversations at home on a replica.", &replica),
             load: make.gauges("homing_replica_load", "In flight + 8 x KV use + live conversations.", &replica),
             up: make.int_gauges("homing_replica_up", "1 if the replica is in use.", &replica),
+            state: make.int_gauges(
+                "homing_replica_state",
+                "1 for the state that a replica is in, 0 for the others.",
+                &["model", "replica", "state"],
+            ),
             restarts: make.counters("homing_replica_restarts_total", "Engine restarts seen.", &replica),
             kv_cache_usage: make.gauges(
                 "homing_replica_kv_cache_usage_ratio",
@@ -259,6 +265,7 @@ impl FleetGauges {
             conversations,
             load,
             up,
+            state,
             restarts,
             kv_cache_usage,
             running,
@@ -280,7 +287,8 @@ impl FleetGauges {
             found_tokens,
             error_tokens,
         } = self;
-        let counts = [in_flight, model_in_flight, conversations, up, stored, parked, held_tokens, capacity_tokens];
+        let counts =
+            [in_flight, model_in_flight, conversations, up, state, stored, parked, held_tokens, capacity_tokens];
         counts.iter().for_each(|gauge| gauge.reset());
         let counters = [restarts, evicted, stored_evicted, parked_total, park_outcomes, would_park, turns];
         counters.iter().for_each(|counter| counter.reset());

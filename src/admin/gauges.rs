@@ -79,6 +79,10 @@ fn set_replica(labels: &[&str; 2], replica: &ReplicaSnapshot) {
     gauges.conversations.with_label_values(labels).set(i64::from(replica.conversations));
     gauges.load.with_label_values(labels).set(replica.load);
     gauges.up.with_label_values(labels).set(i64::from(replica.state == State::Up));
+    for state in State::ALL {
+        let labels = [labels[0], labels[1], state.name()];
+        gauges.state.with_label_values(&labels).set(i64::from(replica.state == state));
+    }
     gauges.restarts.with_label_values(labels).inc_by(replica.restarts);
     gauges.held_tokens.with_label_values(labels).set(replica.held_tokens as i64);
     if let Some(tokens) = replica.capacity_tokens {

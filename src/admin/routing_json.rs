@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::admission_json::{self, Admission, Cache};
 use crate::config::SpillThreshold;
 use crate::fleet::{Model, now};
-use crate::routing::{Advice, DecisionCounts, MAX_NUM_SEQS_ASSUMED, ReplicaSnapshot};
+use crate::routing::{Advice, DecisionCounts, MAX_NUM_SEQS_ASSUMED, ReplicaSnapshot, Trouble};
 
 #[derive(Serialize)]
 struct Routing<'a> {
@@ -49,6 +49,8 @@ struct AdviceToOperator {
 struct Replica<'a> {
     replica: &'a str,
     state: &'static str,
+    /// Why it is not up.
+    state_why: Option<String>,
     in_flight: u32,
     placed: u64,
     sticky: u64,
@@ -109,6 +111,7 @@ fn replica(replica: &ReplicaSnapshot) -> Replica<'_> {
     Replica {
         replica: &replica.name,
         state: replica.state.name(),
+        state_why: replica.trouble.map(Trouble::sentence),
         in_flight: replica.in_flight,
         placed: replica.decisions.placed,
         sticky: replica.decisions.sticky,

@@ -66,13 +66,7 @@ impl Fetcher {
         within(time_max, self.fetch(engine, request, body, bytes_max)).await
     }
 
-    async fn fetch(
-        &self,
-        engine: &Engine,
-        mut request: RequestHeader,
-        body: Bytes,
-        bytes_max: u64,
-    ) -> Result<Answer> {
+    async fn fetch(&self, engine: &Engine, mut request: RequestHeader, body: Bytes, bytes_max: u64) -> Result<Answer> {
         let peer = engine.peer().await.or_err(ErrorType::ConnectNoRoute, "its name does not resolve")?;
         request.insert_header(header::HOST, &engine.name)?;
         if let Some(key) = engine.api_key() {

@@ -109,7 +109,7 @@ impl InFlight {
     /// Whether the engine alone has what the request names, and is out.
     pub fn is_lost(&self) -> bool {
         let router = self.model.router.lock();
-        self.ask.stored.is_some_and(|key| router.knows(&key)) && !router.is_up(self.target().engine)
+        self.ask.stored.is_some_and(|key| router.knows(&key)) && !router.serves(self.target().engine)
     }
 
     /// The first byte of a streamed answer has come.

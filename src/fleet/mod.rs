@@ -12,6 +12,7 @@ mod parking;
 mod revive;
 mod scrape;
 mod sources;
+mod states;
 mod transport;
 pub mod vllm_metrics;
 

@@ -147,11 +147,11 @@ impl Model {
         router.configured().iter().map(|index| (*index, engines[*index].clone())).collect()
     }
 
-    /// Those of them that are in use.
-    pub fn engines_up(&self) -> Vec<Arc<Engine>> {
+    /// Those of them of which an answer can be expected.
+    pub fn engines_serving(&self) -> Vec<Arc<Engine>> {
         let router = self.router.lock();
         let engines = self.engines.load();
-        router.configured().iter().filter(|index| router.is_up(**index)).map(|index| engines[*index].clone()).collect()
+        router.configured().iter().filter(|index| router.serves(**index)).map(|index| engines[*index].clone()).collect()
     }
 }
 

@@ -11,7 +11,7 @@ use pingora::{Error, ErrorType, OrErr, Result};
 use tokio::sync::Notify;
 
 use super::vllm_metrics::{self, EngineMetrics};
-use super::{Engine, Fetcher, Fleet, Model, now};
+use super::{Engine, Fetcher, Fleet, Model, now, revive};
 use crate::config::Scrape;
 use crate::routing::Reading;
 
@@ -71,15 +71,11 @@ impl Scraper {
         }
         let (scraped, probed) = tokio::join!(self.scrape(model, index, engine), self.probe(engine));
         let outcome = scraped.and(probed);
-        let Some(up) = engine.checked(outcome.is_ok()) else { return };
-        let changed = model.note_of(index, engine, |router| router.set_up(index, up));
-        if changed == Some(true) {
-            model.wake();
-            match outcome {
-                Ok(()) => info!("replica {} answers again: in use", engine.name),
-                Err(error) => warn!("replica {} is out: {}", engine.name, why(&error)),
-            }
+        if let Some(up) = engine.checked(outcome.is_ok()) {
+            let detail = outcome.err().map(|error| why(&error)).unwrap_or_default();
+            model.learn(index, engine, &detail, |router| router.set_up(index, up));
         }
+        revive::judge(&self.fetcher, model, index, engine);
     }
 
     /// Reads the metrics. An engine that serves none is only without readings, not out of order.
@@ -105,6 +101,8 @@ impl Scraper {
             model.wake();
             info!("replica {} has restarted: its conversations are placed anew", engine.name);
         }
+        model.learn(index, engine, "", |router| router.set_asleep(index, metrics.sleeps()));
+        engine.life.read(metrics);
         Ok(())
     }
 

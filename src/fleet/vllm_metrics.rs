@@ -43,6 +43,11 @@ impl EngineMetrics {
     pub fn is_vllm(&self) -> bool {
         !self.ranks.is_empty()
     }
+
+    /// Whether a rank of it sleeps. vLLM puts all of them to sleep at once.
+    pub fn sleeps(&self) -> bool {
+        self.ranks.values().any(|rank| rank.asleep == Some(true))
+    }
 }
 
 /// Ranks above this are not read: no engine has them.

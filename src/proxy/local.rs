@@ -34,7 +34,7 @@ impl Proxy {
                 let authorization = authorization.as_ref().map(|value| value.as_bytes());
                 (StatusCode::OK, self.models(&fleet, context.caller.as_deref(), authorization).await)
             }
-            Local::Health | Local::Ping if any_up(&fleet) => (StatusCode::OK, json!({"status": "ok"})),
+            Local::Health | Local::Ping if any_serves(&fleet) => (StatusCode::OK, json!({"status": "ok"})),
             Local::Health | Local::Ping => (StatusCode::SERVICE_UNAVAILABLE, json!({"status": "no replica is up"})),
             Local::Version => (StatusCode::OK, json!({"version": env!("CARGO_PKG_VERSION")})),
             Local::Hello => (StatusCode::OK, json!({})),
@@ -63,7 +63,7 @@ impl Proxy {
 
     /// What the engines of one model serve, and then the same under its other names. Patterns are no names and not listed.
     async fn models_called(&self, model: &Model, authorization: Option<&[u8]>) -> Vec<Value> {
-        let engines = model.engines_up();
+        let engines = model.engines_serving();
         let lists = join_all(engines.into_iter().map(|engine| self.models_of(engine, authorization))).await;
         let mut served: Vec<Value> = lists.into_iter().flatten().collect();
         let own = served.iter().find(|served| model.name.as_deref().is_some_and(|name| served["id"] == name)).cloned();
@@ -90,8 +90,8 @@ impl Proxy {
     }
 }
 
-fn any_up(fleet: &Fleet) -> bool {
-    fleet.models().iter().any(|model| model.router.lock().any_up(&[]))
+fn any_serves(fleet: &Fleet) -> bool {
+    fleet.models().iter().any(|model| !model.engines_serving().is_empty())
 }
 
 fn name(local: Local) -> &'static str {

@@ -1,9 +1,10 @@
 //! The engines that a router knows: which there are, what they say of themselves, whether they are in use.
 
 use super::cache::CacheOutcome;
+use super::health::Health;
 use super::load::in_flight;
 use super::replica::{Engine, Replica};
-use super::{EngineSpec, Reading, Router, Settings, State, Time};
+use super::{EngineSpec, Reading, Router, Settings, Time};
 
 impl Router {
     /// Replaces the settings and the engines. An engine that stays keeps its counters, conversations and health; one
@@ -36,18 +37,6 @@ impl Router {
         restarted
     }
 
-    /// Takes an engine out of use, or back into it. Returns whether that changed anything.
-    pub fn set_up(&mut self, engine: usize, up: bool) -> bool {
-        let engine = &mut self.engines[engine];
-        let state = if up { State::Up } else { State::Out };
-        let changes = engine.state != State::Draining && engine.state != state;
-        if changes {
-            engine.state = state;
-            self.set_candidates();
-        }
-        changes
-    }
-
     /// The engine's place in the router's list, by its name; only of those configured.
     pub fn engine(&self, name: &str) -> Option<usize> {
         self.order.iter().copied().find(|index| self.engines[*index].spec.name == name)
@@ -58,11 +47,6 @@ impl Router {
         &self.order
     }
 
-    /// Whether an engine is in use.
-    pub fn is_up(&self, engine: usize) -> bool {
-        self.engines[engine].state == State::Up
-    }
-
     /// The name of an engine.
     pub fn engine_name(&self, engine: usize) -> &str {
         &self.engines[engine].spec.name
@@ -71,7 +55,7 @@ impl Router {
     pub(super) fn set_engines(&mut self, specs: &[EngineSpec]) {
         for index in std::mem::take(&mut self.order) {
             if !specs.contains(&self.engines[index].spec) {
-                self.engines[index].state = State::Draining;
+                self.engines[index].health.configured = false;
                 for replica in self.engines[index].ids() {
                     self.lose_home(replica, CacheOutcome::Moved);
                 }
@@ -80,15 +64,15 @@ impl Router {
         for spec in specs {
             let known = self.engines.iter().position(|engine| engine.spec == *spec);
             let index = known.or_else(|| self.reuse_engine(spec, specs)).unwrap_or_else(|| self.add_engine(spec));
-            if self.engines[index].state == State::Draining {
-                self.engines[index].state = State::Up;
+            if !self.engines[index].health.configured {
+                self.engines[index].health = Health::new();
             }
             self.order.push(index);
         }
         self.set_candidates();
     }
 
-    fn set_candidates(&mut self) {
+    pub(super) fn set_candidates(&mut self) {
         self.candidates = self.usable(&[]).flat_map(Engine::ids).collect();
     }
 
@@ -96,7 +80,7 @@ impl Router {
     /// for ever. What was decided there stays in the totals.
     fn reuse_engine(&mut self, spec: &EngineSpec, specs: &[EngineSpec]) -> Option<usize> {
         let gone = |engine: &Engine| {
-            engine.state == State::Draining
+            !engine.health.configured
                 && engine.spec.data_parallel_size == spec.data_parallel_size
                 && !specs.contains(&engine.spec)
                 && in_flight(engine, &self.replicas) == 0

@@ -1,6 +1,7 @@
 use std::ops::Range;
 
-use super::{DecisionCounts, Time};
+use super::health::Health;
+use super::{DecisionCounts, State, Time};
 
 /// One replica of a model: an index that is given to no other while anything of it is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,29 +32,6 @@ pub struct Target {
     pub replica: Option<ReplicaId>,
     /// The rank to name to the engine, where it is to be named.
     pub rank: Option<u32>,
-}
-
-/// Whether new requests go to an engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum State {
-    /// In use; also before its first reading.
-    #[default]
-    Up,
-    /// Failed its checks: used only when nothing else is left.
-    Out,
-    /// No longer configured: what it has in flight ends there.
-    Draining,
-}
-
-impl State {
-    /// The name in metrics and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            State::Up => "up",
-            State::Out => "out",
-            State::Draining => "draining",
-        }
-    }
 }
 
 /// What an engine's metrics said of one replica at one moment. None: the engine does not say.
@@ -102,7 +80,7 @@ impl Reading {
 /// An engine as the router keeps it.
 pub(super) struct Engine {
     pub spec: EngineSpec,
-    pub state: State,
+    pub health: Health,
     /// The ids of its replicas, which follow each other in the order of ranks.
     pub replicas: Range<u32>,
     /// Requests in flight whose rank the engine chose itself.
@@ -113,7 +91,12 @@ pub(super) struct Engine {
 
 impl Engine {
     pub fn new(spec: &EngineSpec, replicas: Range<u32>) -> Engine {
-        Engine { spec: spec.clone(), state: State::Up, replicas, unranked_in_flight: 0, in_flight_at_reading: 0 }
+        Engine { spec: spec.clone(), health: Health::new(), replicas, unranked_in_flight: 0, in_flight_at_reading: 0 }
+    }
+
+    /// Whether new requests go to it.
+    pub fn state(&self) -> State {
+        self.health.state()
     }
 
     /// Its replicas in the order of ranks.

@@ -6,7 +6,7 @@ use super::cache::{CacheOutcome, Standing};
 use super::load::{busy, fewest_in_flight, least_loaded};
 use super::replica::Engine;
 use super::router::Chosen;
-use super::{Ask, Decision, Key, ReplicaId, Router, State, Target, Time, Turn, Verdict, Why};
+use super::{Ask, Decision, Key, Newcomer, Placement, ReplicaId, Router, Target, Time, Turn, Verdict, Why};
 
 impl Router {
     /// Home while the conversation has its place or its cache there (with admission off: while it has a home); else where
@@ -19,7 +19,7 @@ impl Router {
             None if self.admits() => return self.admit_or_park(ask, key, now),
             None => {
                 let (home, load) = self.least_loaded(&[], now)?;
-                self.place(ask, key, home, |home_gone| Why::LeastLoad { home_gone, load }, now)
+                self.place(ask, key, home, Placement::LeastLoad { load }, now)
             }
         };
         Some(Verdict::Go(turn))
@@ -41,24 +41,31 @@ impl Router {
         self.begin(ask, Chosen { target: self.target(replica), decision, why }, why_gone, now)
     }
 
-    /// Gives a conversation a home, and sends its turn there. Why there may depend on why it had none.
-    pub(super) fn place(
-        &mut self,
-        ask: &Ask,
-        key: Key,
-        home: ReplicaId,
-        why: impl FnOnce(CacheOutcome) -> Why,
-        now: Time,
-    ) -> Turn {
-        let why_gone = match self.conversations.home(&key) {
-            Some(before) if self.caches.standing(before, &key) == Standing::Gone => CacheOutcome::Evicted,
-            Some(before) if before == home => CacheOutcome::Evicted,
-            Some(_) => CacheOutcome::Moved,
-            None => self.why_unknown(&key),
+    /// Gives a conversation a home, and sends its turn there.
+    pub(super) fn place(&mut self, ask: &Ask, key: Key, home: ReplicaId, by: Placement, now: Time) -> Turn {
+        let (why_gone, newcomer) = match self.conversations.home(&key) {
+            Some(before) => self.homeless(before, home, &key),
+            None => {
+                let lost = self.why_unknown(&key);
+                (lost, Newcomer::without_home(lost))
+            }
         };
         self.live_at(key, home, now);
-        let chosen = Chosen { target: self.target(home), decision: Decision::Placed, why: why(why_gone) };
+        let chosen =
+            Chosen { target: self.target(home), decision: Decision::Placed, why: Why::Placed { newcomer, by } };
         self.begin(ask, chosen, why_gone, now)
+    }
+
+    /// What becomes of the cache of a conversation that is placed anew though it has a home, and why it is.
+    fn homeless(&self, before: ReplicaId, home: ReplicaId, key: &Key) -> (CacheOutcome, Newcomer) {
+        let cached = self.caches.standing(before, key) != Standing::Gone;
+        let why_gone = if cached && before != home { CacheOutcome::Moved } else { CacheOutcome::Evicted };
+        let newcomer = match (self.usable_home(key), cached) {
+            (None, _) => Newcomer::HomeIs(self.state(self.engine_of(before))),
+            (Some(_), true) => Newcomer::HadItsTurns,
+            (Some(_), false) => Newcomer::CacheGone,
+        };
+        (why_gone, newcomer)
     }
 
     /// A request that nothing tells apart.
@@ -90,16 +97,11 @@ impl Router {
 
     /// The rank that the client named: in its home's engine, else in the least busy engine that has it.
     pub(super) fn pinned(&self, key: Option<Key>, rank: u32, tried: &[usize], now: Time) -> Option<Chosen> {
-        let with_rank = |state: State| {
-            let engines = self.order.iter().filter(|index| !tried.contains(index)).map(|index| &self.engines[*index]);
-            engines.filter(move |engine| engine.state == state && rank < engine.spec.data_parallel_size)
-        };
-        // Only these can take it, so those that are out are asked where no other of them is left.
-        let engine = self
-            .home_engine(key, tried)
-            .filter(|engine| rank < engine.spec.data_parallel_size)
-            .or_else(|| self.least_busy(with_rank(State::Up), now))
-            .or_else(|| self.least_busy(with_rank(State::Out), now))?;
+        let has_rank = |engine: &Engine| rank < engine.spec.data_parallel_size;
+        // Only these can take it, so the best of them are asked, however good the others are.
+        let engine = self.home_engine(key, tried).filter(|engine| has_rank(engine)).or_else(|| {
+            self.least_busy(self.best(move |index, engine| !tried.contains(&index) && has_rank(engine)), now)
+        })?;
         let replica = engine.ids().nth(rank as usize)?;
         let target = Target { rank: Some(rank), ..self.target(replica) };
         Some(Chosen { target, decision: Decision::ClientPinned, why: Why::Pinned { rank } })
@@ -134,14 +136,12 @@ impl Router {
         (!tried.contains(&index)).then(|| &self.engines[index])
     }
 
-    /// The home of a conversation, unless it is out of use while others are not.
+    /// The home of a conversation, unless others are in a better state.
     pub(super) fn usable_home(&self, key: &Key) -> Option<ReplicaId> {
         let home = self.conversations.home(key)?;
-        match self.engines[self.engine_of(home)].state {
-            State::Up => Some(home),
-            State::Out => (!self.any_up(&[])).then_some(home),
-            State::Draining => None,
-        }
+        let engine = &self.engines[self.engine_of(home)];
+        let best = self.candidates.first().map(|best| self.engines[self.engine_of(*best)].state());
+        (engine.health.configured && Some(engine.state()) == best).then_some(home)
     }
 
     /// The least loaded replica, and its load.
@@ -160,20 +160,17 @@ impl Router {
             .map(|(_, engine)| engine)
     }
 
-    /// The engines to choose from: those up and not yet tried; with none of them left, those out and not yet tried.
-    fn usable_indices(&self, tried: &[usize]) -> impl Iterator<Item = usize> {
-        let state = if self.any_up(tried) { State::Up } else { State::Out };
-        let usable = move |index: &usize| self.engines[*index].state == state && !tried.contains(index);
-        self.order.iter().copied().filter(usable)
-    }
-
-    /// Whether an engine is up that is not among those tried.
-    pub fn any_up(&self, tried: &[usize]) -> bool {
-        self.order.iter().any(|index| self.engines[*index].state == State::Up && !tried.contains(index))
-    }
-
+    /// The engines to choose from: of those not yet tried, the ones in the best state.
     pub(super) fn usable(&self, tried: &[usize]) -> impl Iterator<Item = &Engine> {
-        self.usable_indices(tried).map(|index| &self.engines[index])
+        self.best(move |index, _| !tried.contains(&index))
+    }
+
+    /// Of the configured engines that are `fit`, those in the best state.
+    fn best(&self, fit: impl Fn(usize, &Engine) -> bool) -> impl Iterator<Item = &Engine> {
+        let fit = move |index: &usize| fit(*index, &self.engines[*index]);
+        let best = self.order.iter().copied().filter(&fit).map(|index| self.state(index)).min();
+        let engines = self.order.iter().copied().filter(fit).map(|index| &self.engines[index]);
+        engines.filter(move |engine| Some(engine.state()) == best)
     }
 
     pub(super) fn engine_of(&self, replica: ReplicaId) -> usize {

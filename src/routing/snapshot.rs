@@ -3,6 +3,7 @@ use std::time::Duration;
 use super::load::{all_read, kv_usage, score};
 use super::{
     AdmissionCounts, Advice, CacheCounts, CapacitySource, DecisionCounts, Reading, Router, Settings, State, Time,
+    Trouble,
 };
 
 /// A model's routing at one moment, for metrics, JSON and pages.
@@ -42,6 +43,8 @@ pub struct ReplicaSnapshot {
     /// `host:port`, or `host:port#rank`.
     pub name: String,
     pub state: State,
+    /// Why it is not up.
+    pub trouble: Option<Trouble>,
     pub in_flight: u32,
     /// Requests by decision, counted where each went first; a spilled one therefore where it was spilled to.
     pub decisions: DecisionCounts,
@@ -100,7 +103,7 @@ impl Router {
         let ending = self
             .engines
             .iter()
-            .filter(|engine| engine.state == State::Draining && super::load::in_flight(engine, &self.replicas) > 0);
+            .filter(|engine| !engine.health.configured && super::load::in_flight(engine, &self.replicas) > 0);
         self.order
             .iter()
             .map(|index| &self.engines[*index])
@@ -113,7 +116,8 @@ impl Router {
                     self.caches.capacity(id, self.settings.admission.kv_cache_tokens);
                 ReplicaSnapshot {
                     name: self.replica_name(&self.target(id)),
-                    state: engine.state,
+                    state: engine.state(),
+                    trouble: engine.health.trouble(),
                     in_flight: replica.in_flight,
                     decisions: replica.decisions,
                     conversations: self.conversations.held_on(id),

@@ -1,6 +1,6 @@
 use lru::LruCache;
 
-use super::{Ask, Key, Router, State, Target};
+use super::{Ask, Key, Router, Target};
 
 /// Where the engines keep what later requests ask for by its id (stored responses, and threads of them).
 ///
@@ -84,7 +84,7 @@ impl Router {
     /// Where that is which a request names.
     pub(super) fn kept(&self, ask: &Ask) -> Kept {
         match ask.stored.map(|key| self.stored.find(&key)) {
-            Some(Kept::At(target)) if self.engines[target.engine].state == State::Draining => Kept::Gone,
+            Some(Kept::At(target)) if !self.engines[target.engine].health.configured => Kept::Gone,
             Some(kept) => kept,
             None => Kept::Unknown,
         }

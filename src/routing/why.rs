@@ -1,5 +1,5 @@
 use super::cache::CacheOutcome;
-use super::{ReplicaId, Router, Turn};
+use super::{ReplicaId, Router, State, Turn};
 
 /// Why a request went where it went, with the names of the replicas that it speaks of.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,23 +40,12 @@ impl Router {
 /// "There" is the replica that it went to first; loads are those of [`ReplicaSnapshot::load`](super::ReplicaSnapshot).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Why {
-    /// A conversation without a home went to the least load.
-    LeastLoad {
-        /// Why it had no home.
-        home_gone: CacheOutcome,
-        load: f64,
+    /// It was given a home.
+    Placed {
+        /// Why it needed one.
+        newcomer: Newcomer,
+        by: Placement,
     },
-    /// A conversation without a place went where there was room, and of those to the shortest time to be expected.
-    Room {
-        /// Tokens of its own that it needs room for.
-        tokens: u64,
-        /// Seconds to be expected there for these and for what else is there.
-        expected_s: f64,
-    },
-    /// No replica had room for the longest wait: it went on where the least was to be expected.
-    NoRoom,
-    /// It went on to the least load, because conversations no longer wait for room.
-    WaitsNoMore,
     /// Home was below the spill threshold.
     Home {
         in_flight: u32,
@@ -80,15 +69,45 @@ pub enum Why {
     NoSuchRank,
 }
 
+/// Why a conversation needs a home.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Newcomer {
+    /// It is not known.
+    New,
+    /// Its home started anew.
+    HomeRestarted,
+    /// Its home is no longer configured.
+    HomeRemoved,
+    /// Its home is in this state, and others are in a better one.
+    HomeIs(State),
+    /// Others needed the room that its cache had at home.
+    CacheGone,
+    /// It had its turns, and others waited.
+    HadItsTurns,
+}
+
+/// By what a home was chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Placement {
+    /// The least load.
+    LeastLoad { load: f64 },
+    /// There was room, and of the replicas with room the shortest time was to be expected there.
+    Room {
+        /// Tokens of its own that it needs room for.
+        tokens: u64,
+        /// Seconds to be expected there for these and for what else is there.
+        expected_s: f64,
+    },
+    /// No replica had room for the longest wait: the shortest time was to be expected there.
+    NoRoom,
+    /// It went on to the least load, because conversations no longer wait for room.
+    WaitsNoMore,
+}
+
 impl Why {
     fn sentence(&self, there: &str, home: &str) -> String {
         match *self {
-            Why::LeastLoad { home_gone, load } => format!("{}, least load {load:.1}", newcomer(home_gone)),
-            Why::Room { tokens, expected_s } => {
-                format!("room for {} tokens, least expected time {expected_s:.1} s", thousands(tokens))
-            }
-            Why::NoRoom => "no replica had room in the longest wait, least expected time".into(),
-            Why::WaitsNoMore => "admission was turned off while it waited, least load".into(),
+            Why::Placed { newcomer, by } => format!("{}, {}", newcomer.words(), by.words()),
             Why::Home { in_flight, threshold, cached } => {
                 let cache = if cached { "its cache is there" } else { "its cache should be gone" };
                 format!("home, {cache}; {in_flight} in flight, threshold {threshold}")
@@ -108,11 +127,43 @@ impl Why {
     }
 }
 
-fn newcomer(home_gone: CacheOutcome) -> &'static str {
-    match home_gone {
-        CacheOutcome::ReplicaRestarted => "home restarted",
-        CacheOutcome::Moved => "home is not in use",
-        _ => "a new conversation",
+impl Newcomer {
+    /// Of a conversation without a home, that lost the one it had for this reason.
+    pub(super) fn without_home(lost: CacheOutcome) -> Newcomer {
+        match lost {
+            CacheOutcome::ReplicaRestarted => Newcomer::HomeRestarted,
+            CacheOutcome::Moved => Newcomer::HomeRemoved,
+            _ => Newcomer::New,
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Newcomer::New => "a new conversation",
+            Newcomer::HomeRestarted => "home restarted",
+            Newcomer::HomeRemoved => "home is no longer configured",
+            // It is usable again by the time that this is said.
+            Newcomer::HomeIs(State::Up) => "home was not in use",
+            Newcomer::HomeIs(State::Suspect) => "home is suspect",
+            Newcomer::HomeIs(State::Out) => "home is out",
+            Newcomer::HomeIs(State::Asleep) => "home is asleep",
+            Newcomer::HomeIs(State::Draining) => "home is draining",
+            Newcomer::CacheGone => "its cache is gone",
+            Newcomer::HadItsTurns => "it had its turns",
+        }
+    }
+}
+
+impl Placement {
+    fn words(self) -> String {
+        match self {
+            Placement::LeastLoad { load } => format!("least load {load:.1}"),
+            Placement::Room { tokens, expected_s } => {
+                format!("room for {} tokens, least expected time {expected_s:.1} s", thousands(tokens))
+            }
+            Placement::NoRoom => "no replica had room in the longest wait, least expected time".into(),
+            Placement::WaitsNoMore => "admission was turned off while it waited, least load".into(),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::harness::vllm::{USAGE, Usage, error, turn};
 use crate::harness::*;
 
 /// Family, kind, and the labels that each of its series carries.
-const PROMISED: [(&str, &str, &[&str]); 32] = [
+const PROMISED: &[(&str, &str, &[&str])] = &[
     ("homing_requests_total", "counter", &["model", "replica", "decision", "status"]),
     ("homing_time_to_first_byte_seconds", "histogram", &["model"]),
     ("homing_request_duration_seconds", "histogram", &["model"]),
@@ -23,6 +23,7 @@ const PROMISED: [(&str, &str, &[&str]); 32] = [
     ("homing_conversations", "gauge", &["model", "replica"]),
     ("homing_replica_load", "gauge", &["model", "replica"]),
     ("homing_replica_up", "gauge", &["model", "replica"]),
+    ("homing_replica_state", "gauge", &["model", "replica", "state"]),
     ("homing_replica_kv_cache_usage_ratio", "gauge", &["model", "replica"]),
     ("homing_replica_running", "gauge", &["model", "replica"]),
     ("homing_replica_waiting", "gauge", &["model", "replica"]),
@@ -56,7 +57,7 @@ async fn all_that_is_promised_is_there() {
     assert_eq!(balancer.reload(&config).await.status, 200);
     balancer.idle().await;
     let metrics = balancer.metrics().await;
-    for (family, kind, labels) in PROMISED {
+    for &(family, kind, labels) in PROMISED {
         assert_eq!(metrics.kinds.get(family).map(String::as_str), Some(kind), "{family}");
         let series: Vec<_> = metrics.samples.iter().filter(|s| metrics.family(&s.name) == family).collect();
         assert!(!series.is_empty(), "{family} has no series");

@@ -238,7 +238,10 @@ async fn one_placed_by_room_says_for_how_much_and_one_that_waited_for_how_long()
     assert_eq!(waited.len(), 1, "{listed:?}");
     for decided in &listed {
         let reason = decided["reason"].as_str().expect("a reason");
-        assert!(reason.starts_with("room for ") && reason.contains("least expected time"), "{reason}");
+        assert!(
+            reason.starts_with("a new conversation, room for ") && reason.contains("least expected time"),
+            "{reason}"
+        );
     }
     let history = json_of(&full.balancer, "/history/m?span=day").await;
     let buckets = history["buckets"].as_array().expect("a list").iter().chain([&history["filling"]]);

@@ -21,6 +21,9 @@ pub enum Event {
     Woken,
     Read { engine: usize, prompt_tokens: u64, kv: f64, capacity_tokens: Option<u64> },
     Health { engine: usize, up: bool },
+    Sleep { engine: usize, asleep: bool },
+    Drain { engine: usize, draining: bool },
+    Suspect { engine: usize, suspect: bool },
     Configure { first: usize, engines: usize, rules: Rules },
     Wait { seconds: u64 },
 }
@@ -125,6 +128,9 @@ pub fn event() -> impl Strategy<Value = Event> {
             |(engine, prompt_tokens, kv, capacity_tokens)| Event::Read { engine, prompt_tokens, kv, capacity_tokens }
         ),
         1 => (0..8usize, any::<bool>()).prop_map(|(engine, up)| Event::Health { engine, up }),
+        1 => (0..8usize, any::<bool>()).prop_map(|(engine, asleep)| Event::Sleep { engine, asleep }),
+        1 => (0..8usize, any::<bool>()).prop_map(|(engine, draining)| Event::Drain { engine, draining }),
+        1 => (0..8usize, any::<bool>()).prop_map(|(engine, suspect)| Event::Suspect { engine, suspect }),
         1 => (0..4usize, 1..5usize, rules())
             .prop_map(|(first, engines, rules)| Event::Configure { first, engines, rules }),
         3 => (0..20u64).prop_map(|seconds| Event::Wait { seconds }),

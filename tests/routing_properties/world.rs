@@ -2,8 +2,8 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use homing::routing::{
-    AdmissionCounts, AdmissionMode, Ask, Decision, EngineSpec, Key, Pin, Reading, RefusedWhy, Retry, Router, Snapshot,
-    State, Ticket, Time, Turn, Verdict, Woken,
+    AdmissionCounts, AdmissionMode, Ask, Decision, EngineSpec, Key, Pin, Reading, RefusedWhy, ReplicaSnapshot, Retry,
+    Router, Snapshot, State, Suspicion, Ticket, Time, Trouble, Turn, Verdict, Woken,
 };
 
 use crate::event::{Event, LINGER, PARKED_MAX, Rules};
@@ -94,6 +94,19 @@ impl World {
                 let Some(engine) = self.router.engine(&format!("e{engine}")) else { return };
                 self.router.set_up(engine, up);
             }
+            Event::Sleep { engine, asleep } => {
+                let Some(engine) = self.router.engine(&format!("e{engine}")) else { return };
+                self.router.set_asleep(engine, asleep);
+            }
+            Event::Drain { engine, draining } => {
+                let Some(engine) = self.router.engine(&format!("e{engine}")) else { return };
+                self.router.set_draining(engine, draining);
+            }
+            Event::Suspect { engine, suspect } => {
+                let Some(engine) = self.router.engine(&format!("e{engine}")) else { return };
+                let suspicion = suspect.then_some(Suspicion::Silent { lasting: Duration::from_secs(30) });
+                self.router.set_suspect(engine, suspicion);
+            }
             Event::Configure { first, engines: count, rules } => {
                 self.rules = rules;
                 self.router.configure(rules.settings(self.forgets), &engines(first, count))
@@ -167,10 +180,11 @@ impl World {
             }
         }
         let snapshot = self.router.snapshot(self.now);
-        let any_up = snapshot.replicas.iter().any(|replica| replica.state == State::Up);
-        let usable = if any_up { State::Up } else { State::Out };
+        let configured = |replica: &&ReplicaSnapshot| replica.trouble != Some(Trouble::NotConfigured);
+        let best = snapshot.replicas.iter().filter(configured).map(|replica| replica.state).min();
         let free = |snapshot: &Snapshot| {
-            snapshot.replicas.iter().any(|replica| replica.state == usable && replica.held_tokens == 0)
+            let mut usable = snapshot.replicas.iter().filter(configured).filter(|replica| Some(replica.state) == best);
+            usable.any(|replica| replica.held_tokens == 0)
         };
         assert!(self.parked.is_empty() || self.rules.admits() && !free(&snapshot), "nobody waits where there is room");
     }

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::figures::{DASH, count, date_time, or_dash, percent, seconds, share};
 use crate::config::SpillThreshold;
 use crate::fleet::{Fleet, InForce, Model, now};
-use crate::routing::{READING_MAX_AGE, ReplicaSnapshot, Snapshot, State};
+use crate::routing::{READING_MAX_AGE, ReplicaSnapshot, Snapshot};
 
 const COLUMNS: [&str; 14] = [
     "Replica",
@@ -153,14 +153,11 @@ fn held(replica: &ReplicaSnapshot) -> Markup {
 
 /// The state of a replica, and its reason where it has one.
 fn state(replica: &ReplicaSnapshot) -> (&'static str, Option<String>) {
-    let why = match (replica.state, &replica.reading) {
-        (State::Out, _) => Some("failed its checks".to_owned()),
-        (State::Draining, _) => Some("no longer configured".to_owned()),
-        (State::Up, None) => Some("not read yet".to_owned()),
-        (State::Up, Some((_, age))) if *age >= READING_MAX_AGE => {
-            Some(format!("reading {} s old", count(age.as_secs())))
-        }
-        (State::Up, Some(_)) => None,
+    let why = match (replica.trouble, &replica.reading) {
+        (Some(trouble), _) => Some(trouble.sentence()),
+        (None, None) => Some("not read yet".to_owned()),
+        (None, Some((_, age))) if *age >= READING_MAX_AGE => Some(format!("reading {} s old", count(age.as_secs()))),
+        (None, Some(_)) => None,
     };
     (replica.state.name(), why)
 }

@@ -14,7 +14,7 @@ use queue::{PLACE_KEPT, Parked, Queue};
 use super::cache::Standing;
 use super::settings::{AdmissionMode, Overdue};
 use super::turn::{Refusal, RefusedWhy};
-use super::{Ask, Key, ReplicaId, Router, Time, Turn, Verdict, Why};
+use super::{Ask, Key, Placement, ReplicaId, Router, Time, Turn, Verdict};
 
 /// What a request in flight on a replica adds to the seconds that a newcomer has to expect there.
 const IN_FLIGHT_S: f64 = 3.0;
@@ -61,7 +61,7 @@ pub struct AdmissionCounts {
 #[derive(Clone, Copy)]
 struct Fit {
     replica: ReplicaId,
-    why: Why,
+    by: Placement,
 }
 
 /// Where a parked request goes on to.
@@ -169,14 +169,14 @@ impl Router {
         }
         let fit = match self.admits() {
             true => self.with_room(&parked.ask, &parked.key, now),
-            false => self.least_loaded(&[], now).map(|(replica, _)| Fit { replica, why: Why::WaitsNoMore }),
+            false => self.least_loaded(&[], now).map(|(replica, _)| Fit { replica, by: Placement::WaitsNoMore }),
         };
         if let Some(fit) = fit {
             return self.let_go(ticket, Goes::To(fit), now);
         }
         let (ticket, parked) = self.line.queue.overdue(self.settings.admission.max_wait, now)?;
         if self.settings.admission.overdue == Overdue::Admit
-            && let Some(fit) = self.anywhere(&parked, Why::NoRoom)
+            && let Some(fit) = self.anywhere(&parked)
         {
             self.line.counts.forced += 1;
             return self.let_go(ticket, Goes::To(fit), now);
@@ -200,7 +200,7 @@ impl Router {
     /// Gives a conversation its home, and notes its place in the line: it comes before those who came later.
     fn admit(&mut self, ask: &Ask, key: Key, fit: Fit, place: Place, now: Time) -> Turn {
         self.line.note_admission(now);
-        let turn = self.place(ask, key, fit.replica, |_| fit.why, now);
+        let turn = self.place(ask, key, fit.replica, fit.by, now);
         self.conversations.set_place(&key, Some(place));
         turn
     }
@@ -212,8 +212,8 @@ impl Router {
     }
 
     /// The replica on which it has the least to expect, whether or not there is room.
-    fn anywhere(&self, parked: &Parked, why: Why) -> Option<Fit> {
-        Some(Fit { why, ..self.cheapest(&parked.ask, &parked.key, |_, _| true)? })
+    fn anywhere(&self, parked: &Parked) -> Option<Fit> {
+        Some(Fit { by: Placement::NoRoom, ..self.cheapest(&parked.ask, &parked.key, |_, _| true)? })
     }
 
     fn has_room(&self, id: ReplicaId, own: u64) -> bool {
@@ -247,7 +247,7 @@ impl Router {
             .filter(|id| fit(*id, own))
             .map(|id| (cost_s(id), self.conversations.held_on(id), id))
             .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
-            .map(|(expected_s, _, replica)| Fit { replica, why: Why::Room { tokens: own, expected_s } })
+            .map(|(expected_s, _, replica)| Fit { replica, by: Placement::Room { tokens: own, expected_s } })
     }
 
     /// The place in the line that a conversation had which lost its cache in the middle of its work: it came before those

@@ -24,6 +24,7 @@ mod heads;
 mod health;
 mod http2;
 mod http2_limits;
+mod hung;
 mod local;
 mod metrics;
 mod names;

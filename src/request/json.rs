@@ -1,7 +1,8 @@
 //! Walks JSON without building it.
 //!
 //! Values are skipped as raw text, without recursion, so nesting costs neither stack nor time. Strings are read as bytes, because
-//! clients cut text inside a surrogate pair and a lone `\ud800` must not make a whole request unreadable.
+//! clients cut text inside a surrogate pair and a lone `\ud800` must not make a whole request unreadable. So a bare control character
+//! in a string passes too: the engine says what it thinks of it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -52,12 +53,14 @@ pub fn quoted(text: &str) -> String {
 
 /// The first `chars_max` characters of a string, at a cost that does not grow with its length.
 pub fn text_head(json: &str, chars_max: usize) -> Option<Cow<'_, str>> {
-    let Some(cut) = head_end(json, chars_max) else {
-        return text(json);
+    let head = match head_end(json, chars_max) {
+        Some(cut) => Cow::Owned(text(&format!("{}\"", &json[..cut]))?.into_owned()),
+        None => text(json)?,
     };
-    let head = text(&format!("{}\"", &json[..cut]))?.into_owned();
-    let end = head.char_indices().nth(chars_max).map_or(head.len(), |(at, _)| at);
-    Some(Cow::Owned(head[..end].to_owned()))
+    Some(match head.char_indices().nth(chars_max) {
+        Some((end, _)) => Cow::Owned(head[..end].to_owned()),
+        None => head,
+    })
 }
 
 /// Where a string can be cut so that at least `chars_max` characters stand before; None where it has about that many or fewer.

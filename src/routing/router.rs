@@ -2,6 +2,7 @@ use lru::LruCache;
 
 use super::admission::Line;
 use super::cache::{CacheOutcome, Caches, CapacitySource};
+use super::plan::Plan;
 use super::replica::{Engine, Replica};
 use super::stored::{Kept, StoredTable};
 use super::{
@@ -61,22 +62,37 @@ impl Router {
 
     /// Chooses where a request goes and counts it in there, or parks it. None: the model has no engine.
     pub fn route(&mut self, ask: &Ask, now: Time) -> Option<Verdict> {
-        self.conversations.expire(now, self.settings.idle_forget);
-        let kept = self.kept(ask);
-        if kept == Kept::Gone {
-            return Some(Verdict::Gone);
+        self.let_conversations_age(now);
+        if let Some(key) = self.told_conversation(ask) {
+            self.note_pause(&key, now);
+            self.observe(ask, &key, now);
         }
+        Some(match self.plan(ask, now)? {
+            Plan::Apart(chosen) => Verdict::Go(self.send_apart(ask, chosen, now)),
+            Plan::Home(key, home) => Verdict::Go(self.send_home(ask, key, home, now)),
+            Plan::Place(key, fit) => Verdict::Go(self.place(ask, key, fit, now)),
+            Plan::Admit(key, fit) => Verdict::Go(self.admit_at_once(ask, key, fit, now)),
+            Plan::Park(key) => Verdict::Parked(self.park(ask, key, now)),
+            Plan::Full(refusal) => Verdict::Refused(self.refuse(refusal)),
+            Plan::Gone => Verdict::Gone,
+        })
+    }
+
+    pub(super) fn let_conversations_age(&mut self, now: Time) {
+        self.conversations.expire(now, self.settings.idle_forget);
+    }
+
+    /// The conversation by which alone a request is to be routed.
+    fn told_conversation(&self, ask: &Ask) -> Option<Key> {
+        let free = ask.pin == Pin::None && self.kept(ask) == Kept::Unknown;
+        ask.key.filter(|_| free && self.settings.affinity)
+    }
+
+    /// Sends a request where it says itself, or by load.
+    fn send_apart(&mut self, ask: &Ask, chosen: Chosen, now: Time) -> Turn {
         ask.stored.inspect(|key| self.stored.used(key));
-        let chosen = match (kept, ask.pin, ask.key) {
-            (Kept::At(target), ..) => Some(Chosen { target, decision: Decision::ClientPinned, why: Why::StoredThere }),
-            (_, Pin::None, _) if !self.settings.affinity => self.unrouted(&[], now),
-            (_, Pin::None, Some(key)) => return self.by_conversation(ask, key, now),
-            (_, Pin::None, None) => self.balanced(now),
-            (_, Pin::Rank(rank), key) if self.has_rank(rank) => self.pinned(key, rank, &[], now),
-            (_, Pin::Rank(_) | Pin::Invalid, key) => self.mispinned(key, now),
-        }?;
         let home = ask.key.and_then(|key| self.conversations.home(&key));
-        let free = ask.pin == Pin::None && kept == Kept::Unknown;
+        let free = ask.pin == Pin::None && self.kept(ask) == Kept::Unknown;
         if let (false, Some(key), Some(home)) = (free, ask.key, home) {
             // A turn that says where it goes moves no home, but the conversation goes on.
             self.live_at(key, home, now);
@@ -87,7 +103,7 @@ impl Router {
             Some(_) => CacheOutcome::Moved,
             None => CacheOutcome::FirstTurn,
         };
-        Some(Verdict::Go(self.begin(ask, chosen, why_gone, now)))
+        self.begin(ask, chosen, why_gone, now)
     }
 
     /// Chooses where a request goes next that failed on every engine in `tried` (the last one just now), counts it in there
@@ -213,11 +229,6 @@ impl Router {
             first_byte: None,
             expectation,
         }
-    }
-
-    /// Why a conversation that has no home has none.
-    pub(super) fn why_unknown(&mut self, key: &Key) -> CacheOutcome {
-        self.lost.pop(key).unwrap_or(CacheOutcome::FirstTurn)
     }
 
     /// Forgets the conversations at home on a replica, whose next turns will say why.

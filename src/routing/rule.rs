@@ -2,29 +2,14 @@
 
 use std::borrow::Cow;
 
+use super::admission::Fit;
 use super::cache::{CacheOutcome, Standing};
 use super::load::{busy, fewest_in_flight, least_loaded};
 use super::replica::Engine;
 use super::router::Chosen;
-use super::{Ask, Decision, Key, Newcomer, Placement, ReplicaId, Router, Target, Time, Turn, Verdict, Why};
+use super::{Ask, Decision, Key, Newcomer, ReplicaId, Router, Target, Time, Turn, Why};
 
 impl Router {
-    /// Home while the conversation has its place or its cache there (with admission off: while it has a home); else where
-    /// a new one goes.
-    pub(super) fn by_conversation(&mut self, ask: &Ask, key: Key, now: Time) -> Option<Verdict> {
-        self.note_pause(&key, now);
-        self.observe(ask, &key, now);
-        let turn = match self.home_to_go_to(&key) {
-            Some(home) => self.send_home(ask, key, home, now),
-            None if self.admits() => return self.admit_or_park(ask, key, now),
-            None => {
-                let (home, load) = self.least_loaded(&[], now)?;
-                self.place(ask, key, home, Placement::LeastLoad { load }, now)
-            }
-        };
-        Some(Verdict::Go(turn))
-    }
-
     /// The home of a conversation that need not wait for a place there.
     pub(super) fn home_to_go_to(&self, key: &Key) -> Option<ReplicaId> {
         self.usable_home(key).filter(|home| !self.admits() || self.is_settled(*home, key))
@@ -33,39 +18,52 @@ impl Router {
     /// Sends a turn home, or elsewhere if too much is in flight there.
     pub(super) fn send_home(&mut self, ask: &Ask, key: Key, home: ReplicaId, now: Time) -> Turn {
         self.live_at(key, home, now);
-        let (replica, why) = self.home_or_spill(home, &key);
-        let (decision, why_gone) = match replica == home {
-            true => (Decision::Sticky, CacheOutcome::Evicted),
-            false => (Decision::Spilled, CacheOutcome::Spilled),
+        let chosen = self.home_or_spill(home, &key);
+        let why_gone = match chosen.decision {
+            Decision::Spilled => CacheOutcome::Spilled,
+            _ => CacheOutcome::Evicted,
         };
-        self.begin(ask, Chosen { target: self.target(replica), decision, why }, why_gone, now)
-    }
-
-    /// Gives a conversation a home, and sends its turn there.
-    pub(super) fn place(&mut self, ask: &Ask, key: Key, home: ReplicaId, by: Placement, now: Time) -> Turn {
-        let (why_gone, newcomer) = match self.conversations.home(&key) {
-            Some(before) => self.homeless(before, home, &key),
-            None => {
-                let lost = self.why_unknown(&key);
-                (lost, Newcomer::without_home(lost))
-            }
-        };
-        self.live_at(key, home, now);
-        let chosen =
-            Chosen { target: self.target(home), decision: Decision::Placed, why: Why::Placed { newcomer, by } };
         self.begin(ask, chosen, why_gone, now)
     }
 
-    /// What becomes of the cache of a conversation that is placed anew though it has a home, and why it is.
-    fn homeless(&self, before: ReplicaId, home: ReplicaId, key: &Key) -> (CacheOutcome, Newcomer) {
-        let cached = self.caches.standing(before, key) != Standing::Gone;
-        let why_gone = if cached && before != home { CacheOutcome::Moved } else { CacheOutcome::Evicted };
-        let newcomer = match (self.usable_home(key), cached) {
-            (None, _) => Newcomer::HomeIs(self.state(self.engine_of(before))),
-            (Some(_), true) => Newcomer::HadItsTurns,
-            (Some(_), false) => Newcomer::CacheGone,
+    /// Gives a conversation a home, and sends its turn there.
+    pub(super) fn place(&mut self, ask: &Ask, key: Key, fit: Fit, now: Time) -> Turn {
+        let why_gone = self.why_gone(&key, fit.replica);
+        let chosen = self.placed(&key, fit);
+        self.lost.pop(&key);
+        self.live_at(key, fit.replica, now);
+        self.begin(ask, chosen, why_gone, now)
+    }
+
+    /// What becomes of a conversation's cache that gets its home on `replica`.
+    fn why_gone(&self, key: &Key, replica: ReplicaId) -> CacheOutcome {
+        match self.conversations.home(key) {
+            Some(before) if self.caches.standing(before, key) == Standing::Gone => CacheOutcome::Evicted,
+            Some(before) if before == replica => CacheOutcome::Evicted,
+            Some(_) => CacheOutcome::Moved,
+            None => self.lost.peek(key).copied().unwrap_or(CacheOutcome::FirstTurn),
+        }
+    }
+
+    pub(super) fn placed(&self, key: &Key, fit: Fit) -> Chosen {
+        let why = Why::Placed { newcomer: self.newcomer(key), by: fit.by };
+        Chosen { target: self.target(fit.replica), decision: Decision::Placed, why }
+    }
+
+    /// Why a conversation needs a home.
+    fn newcomer(&self, key: &Key) -> Newcomer {
+        let Some(before) = self.conversations.home(key) else {
+            return match self.lost.peek(key) {
+                Some(CacheOutcome::ReplicaRestarted) => Newcomer::HomeRestarted,
+                Some(_) => Newcomer::HomeRemoved,
+                None => Newcomer::New,
+            };
         };
-        (why_gone, newcomer)
+        match (self.usable_home(key), self.caches.standing(before, key)) {
+            (None, _) => Newcomer::HomeIs(self.state(self.engine_of(before))),
+            (Some(_), Standing::Gone) => Newcomer::CacheGone,
+            (Some(_), _) => Newcomer::HadItsTurns,
+        }
     }
 
     /// A request that nothing tells apart.
@@ -75,18 +73,20 @@ impl Router {
     }
 
     /// Home while it has fewer requests in flight than the spill threshold, else the replica with the fewest.
-    fn home_or_spill(&self, home: ReplicaId, key: &Key) -> (ReplicaId, Why) {
+    pub(super) fn home_or_spill(&self, home: ReplicaId, key: &Key) -> Chosen {
         let in_flight = |id: ReplicaId| self.replicas[id.index()].in_flight;
+        let goes = |id, decision, why| Chosen { target: self.target(id), decision, why };
         let (at_home, threshold) = (in_flight(home), self.settings.spill_threshold);
         if at_home < threshold {
             let cached = self.caches.standing(home, key) != Standing::Gone;
-            return (home, Why::Home { in_flight: at_home, threshold, cached });
+            return goes(home, Decision::Sticky, Why::Home { in_flight: at_home, threshold, cached });
         }
         match fewest_in_flight(&self.candidates, &self.replicas, home) {
             Some(fewest) if fewest != home => {
-                (fewest, Why::Spilled { home, in_flight: at_home, threshold, there: in_flight(fewest) })
+                let why = Why::Spilled { home, in_flight: at_home, threshold, there: in_flight(fewest) };
+                goes(fewest, Decision::Spilled, why)
             }
-            _ => (home, Why::NoneLessBusy { in_flight: at_home, threshold }),
+            _ => goes(home, Decision::Sticky, Why::NoneLessBusy { in_flight: at_home, threshold }),
         }
     }
 
@@ -99,9 +99,9 @@ impl Router {
     pub(super) fn pinned(&self, key: Option<Key>, rank: u32, tried: &[usize], now: Time) -> Option<Chosen> {
         let has_rank = |engine: &Engine| rank < engine.spec.data_parallel_size;
         // Only these can take it, so the best of them are asked, however good the others are.
-        let engine = self.home_engine(key, tried).filter(|engine| has_rank(engine)).or_else(|| {
-            self.least_busy(self.best(move |index, engine| !tried.contains(&index) && has_rank(engine)), now)
-        })?;
+        let fit = |index: usize, engine: &Engine| !tried.contains(&index) && has_rank(engine);
+        let home = self.home_engine(key, tried).filter(|engine| has_rank(engine));
+        let engine = home.or_else(|| self.least_busy(self.best(fit), now))?;
         let replica = engine.ids().nth(rank as usize)?;
         let target = Target { rank: Some(rank), ..self.target(replica) };
         Some(Chosen { target, decision: Decision::ClientPinned, why: Why::Pinned { rank } })

@@ -1,5 +1,4 @@
-use super::cache::CacheOutcome;
-use super::{ReplicaId, Router, State, Turn};
+use super::{ReplicaId, Router, State, Target, Turn};
 
 /// Why a request went where it went, with the names of the replicas that it speaks of.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,11 +26,15 @@ impl Reason {
 impl Router {
     /// Why a turn goes where it goes, as long as it is in flight.
     pub fn reason(&self, turn: &Turn) -> Reason {
-        let home = match turn.why {
+        self.reason_of(&turn.target, turn.why)
+    }
+
+    pub(super) fn reason_of(&self, target: &Target, why: Why) -> Reason {
+        let home = match why {
             Why::Spilled { home, .. } => Some(self.replica_name(&self.target(home))),
             _ => None,
         };
-        Reason { why: turn.why, there: self.replica_name(&turn.target), home, failed_over_to: None }
+        Reason { why, there: self.replica_name(target), home, failed_over_to: None }
     }
 }
 
@@ -128,28 +131,14 @@ impl Why {
 }
 
 impl Newcomer {
-    /// Of a conversation without a home, that lost the one it had for this reason.
-    pub(super) fn without_home(lost: CacheOutcome) -> Newcomer {
-        match lost {
-            CacheOutcome::ReplicaRestarted => Newcomer::HomeRestarted,
-            CacheOutcome::Moved => Newcomer::HomeRemoved,
-            _ => Newcomer::New,
-        }
-    }
-
-    fn words(self) -> &'static str {
+    fn words(self) -> String {
         match self {
-            Newcomer::New => "a new conversation",
-            Newcomer::HomeRestarted => "home restarted",
-            Newcomer::HomeRemoved => "home is no longer configured",
-            // It is usable again by the time that this is said.
-            Newcomer::HomeIs(State::Up) => "home was not in use",
-            Newcomer::HomeIs(State::Suspect) => "home is suspect",
-            Newcomer::HomeIs(State::Out) => "home is out",
-            Newcomer::HomeIs(State::Asleep) => "home is asleep",
-            Newcomer::HomeIs(State::Draining) => "home is draining",
-            Newcomer::CacheGone => "its cache is gone",
-            Newcomer::HadItsTurns => "it had its turns",
+            Newcomer::New => "a new conversation".into(),
+            Newcomer::HomeRestarted => "home restarted".into(),
+            Newcomer::HomeRemoved => "home is no longer configured".into(),
+            Newcomer::HomeIs(state) => format!("home is {}", state.name()),
+            Newcomer::CacheGone => "its cache is gone".into(),
+            Newcomer::HadItsTurns => "it had its turns".into(),
         }
     }
 }

@@ -96,11 +96,4 @@ proptest! {
         prop_assert!(named("content-length:") + named("transfer-encoding:") <= 1, "{text:?}");
         prop_assert_eq!(framing == Framing::Chunked, named("transfer-encoding:") == 1, "{:?}", text);
     }
-
-    #[test]
-    fn no_bytes_break_it(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        let _ = Scanner::default().end(&bytes);
-        let _ = check(&bytes, HEADERS_MAX);
-        let _ = dialect(&bytes);
-    }
 }

@@ -344,16 +344,6 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        renamed(Renamed::whole("alias"), &[&bytes]);
-        renamed(Renamed::stream("alias"), &[b"data: {\"model\":\"", &bytes]);
-        shown(&[&bytes]);
-        let peek = peek(&bytes).unwrap_or_default();
-        prop_assert!(Edit::model(&bytes, &peek, "tiny").is_none() && Edit::include_usage(&bytes, &peek).is_none());
-        Edit::form_model("multipart/form-data; boundary=b", &[b"--b\r\n", &bytes[..], b"\r\n--b--"].concat(), "tiny");
-    }
-
-    #[test]
     fn an_edited_body_says_what_it_should(body in any_json(), stream in any::<bool>()) {
         let mut body = body;
         if let Some(object) = body.as_object_mut() {

@@ -58,6 +58,34 @@ proptest! {
     }
 
     #[test]
+    fn asking_what_would_be_changes_nothing(
+        turns in prop::collection::vec((0..30u128, 0..40u64, any::<bool>(), any::<bool>()), 1..300)
+    ) {
+        let settings = Rules::with(AdmissionMode::Auto).settings(true);
+        let mut routers = [(); 2].map(|()| Router::new(settings.clone(), &engines(0, 3)));
+        let mut now = Time(0);
+        for (key, seconds, ends, keeps) in turns {
+            now = Time(now.0 + seconds * 1000);
+            // Looking ends the places that are due to end, and whoever asks looks.
+            routers.iter_mut().for_each(|router| drop(router.snapshot(now)));
+            let ask = |key: u128| Ask { stored: Some(Key::new(key)), bytes: 10_000, ..Ask::of(Some(Key::new(key << 64))) };
+            // Of any conversation, not only of the one that comes.
+            (0..30).for_each(|key| drop(routers[0].foresee(&ask(key), now)));
+            let [asked, unasked] = routers.each_mut().map(|router| {
+                let verdict = router.route(&ask(key), now);
+                if let Some(Verdict::Go(turn)) = &verdict {
+                    let tokens = Tokens { prompt: 3_000, cached: Some(0), completion: 100 };
+                    let _ = keeps.then(|| router.keeps(&turn.target, Key::new(key)));
+                    let _ = ends.then(|| router.finish(turn, Some(tokens), now));
+                }
+                let woken = router.woken(now);
+                format!("{verdict:?} {woken:?} {:?}", router.snapshot(now))
+            });
+            prop_assert_eq!(asked, unasked);
+        }
+    }
+
+    #[test]
     fn new_conversations_spread_evenly_over_equal_replicas(count in 1..300u128, replicas in 1..20usize) {
         let specs: Vec<EngineSpec> =
             (0..replicas).map(|index| EngineSpec { name: format!("e{index}"), data_parallel_size: 1 }).collect();

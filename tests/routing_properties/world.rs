@@ -2,8 +2,8 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use homing::routing::{
-    AdmissionCounts, AdmissionMode, Ask, Decision, EngineSpec, Key, Pin, Reading, RefusedWhy, ReplicaSnapshot, Retry,
-    Router, Snapshot, State, Suspicion, Ticket, Time, Trouble, Turn, Verdict, Woken,
+    AdmissionCounts, AdmissionMode, Ask, Decision, EngineSpec, Foreseen, Key, Pin, Reading, RefusedWhy,
+    ReplicaSnapshot, Retry, Router, Snapshot, State, Suspicion, Ticket, Time, Trouble, Turn, Verdict, Woken,
 };
 
 use crate::event::{Event, LINGER, PARKED_MAX, Rules};
@@ -119,12 +119,16 @@ impl World {
 
     fn come(&mut self, ask: Ask) {
         let known = ask.stored.is_some_and(|key| self.router.knows(&key));
+        let foreseen = self.router.foresee(&ask, self.now).expect("there is always an engine");
         if self.router.is_gone(&ask) {
             assert!(known && matches!(self.router.route(&ask, self.now), Some(Verdict::Gone)), "{ask:?}");
+            assert_eq!(foreseen, Foreseen::Gone);
             return;
         }
         let first = ask.key.is_some_and(|key| self.came.insert(key));
-        match self.router.route(&ask, self.now).expect("there is always an engine") {
+        let verdict = self.router.route(&ask, self.now).expect("there is always an engine");
+        self.check_foreseen(&foreseen, &verdict);
+        match verdict {
             Verdict::Go(turn) => {
                 assert!(!known || turn.decision == Decision::ClientPinned, "what is kept there is asked for there");
                 self.go(ask, turn)
@@ -140,6 +144,16 @@ impl World {
             }
             Verdict::Gone => panic!("it was there: {ask:?}"),
         }
+    }
+
+    fn check_foreseen(&self, foreseen: &Foreseen, verdict: &Verdict) {
+        let became = match verdict {
+            Verdict::Go(turn) => Foreseen::Goes { decision: turn.decision, reason: self.router.reason(turn) },
+            Verdict::Parked(_) => Foreseen::Waits { parked: self.parked.len() as u64 },
+            Verdict::Refused(refusal) => Foreseen::Refused(*refusal),
+            Verdict::Gone => Foreseen::Gone,
+        };
+        assert_eq!(*foreseen, became, "what was foreseen is what happens");
     }
 
     fn go(&mut self, ask: Ask, turn: Turn) {

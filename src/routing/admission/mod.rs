@@ -12,6 +12,7 @@ pub use queue::Ticket;
 use queue::{PLACE_KEPT, Parked, Queue};
 
 use super::cache::Standing;
+use super::plan::Plan;
 use super::settings::{AdmissionMode, Overdue};
 use super::turn::{Refusal, RefusedWhy};
 use super::{Ask, Key, Placement, ReplicaId, Router, Time, Turn, Verdict};
@@ -57,11 +58,11 @@ pub struct AdmissionCounts {
     pub would_park: u64,
 }
 
-/// Where a newcomer fits.
+/// Where a conversation gets its home, and by what that was chosen.
 #[derive(Clone, Copy)]
-struct Fit {
-    replica: ReplicaId,
-    by: Placement,
+pub(super) struct Fit {
+    pub replica: ReplicaId,
+    pub by: Placement,
 }
 
 /// Where a parked request goes on to.
@@ -124,25 +125,38 @@ impl Router {
         }
     }
 
-    /// Sends a conversation that has neither place nor cache to a replica with room for it, or parks it.
-    pub(super) fn admit_or_park(&mut self, ask: &Ask, key: Key, now: Time) -> Option<Verdict> {
+    /// Whether a conversation that has neither place nor cache goes to a replica with room for it, or waits.
+    pub(super) fn plan_admission(&mut self, ask: &Ask, key: Key, now: Time) -> Option<Plan> {
         if self.candidates.is_empty() {
             return None;
         }
         if self.line.queue.is_empty()
             && let Some(fit) = self.with_room(ask, &key, now)
         {
-            let place = self.line.queue.number();
-            return Some(Verdict::Go(self.admit(ask, key, fit, place, now)));
+            return Some(Plan::Admit(key, fit));
         }
         if self.line.queue.len() >= self.settings.admission.parked_max {
-            self.line.counts.full += 1;
             let retry_after_s = self.line.retry_after_s(self.settings.admission.max_wait);
-            return Some(Verdict::Refused(Refusal { why: RefusedWhy::Full, retry_after_s }));
+            return Some(Plan::Full(Refusal { why: RefusedWhy::Full, retry_after_s }));
         }
+        Some(Plan::Park(key))
+    }
+
+    /// Admits a conversation that need not wait.
+    pub(super) fn admit_at_once(&mut self, ask: &Ask, key: Key, fit: Fit, now: Time) -> Turn {
+        let place = self.line.queue.number();
+        self.admit(ask, key, fit, place, now)
+    }
+
+    pub(super) fn park(&mut self, ask: &Ask, key: Key, now: Time) -> Ticket {
         self.line.counts.parked += 1;
         let had = self.place_had(&key, now);
-        Some(Verdict::Parked(self.line.queue.park(*ask, key, had, now)))
+        self.line.queue.park(*ask, key, had, now)
+    }
+
+    pub(super) fn refuse(&mut self, refusal: Refusal) -> Refusal {
+        self.line.counts.full += 1;
+        refusal
     }
 
     /// Whose wait is over now. To be asked whenever a turn has ended, and every 100 ms besides.
@@ -200,7 +214,7 @@ impl Router {
     /// Gives a conversation its home, and notes its place in the line: it comes before those who came later.
     fn admit(&mut self, ask: &Ask, key: Key, fit: Fit, place: Place, now: Time) -> Turn {
         self.line.note_admission(now);
-        let turn = self.place(ask, key, fit.replica, fit.by, now);
+        let turn = self.place(ask, key, fit, now);
         self.conversations.set_place(&key, Some(place));
         turn
     }

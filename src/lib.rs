@@ -17,5 +17,6 @@ mod reload;
 pub mod request;
 pub mod routing;
 mod serve;
+pub mod state;
 
 pub use serve::serve;

@@ -25,6 +25,7 @@ pub struct Metrics {
     pub stream_errors: IntCounterVec,
     pub hangs: IntCounterVec,
     pub reloads: IntCounterVec,
+    pub state_writes: IntCounterVec,
     pub caller_requests: IntCounterVec,
     pub caller_tokens: IntCounterVec,
     pub caller_refused: IntCounterVec,
@@ -124,6 +125,11 @@ impl Metrics {
                 &["model", "engine"],
             ),
             reloads: make.counters("homing_reloads_total", "Configuration reloads.", &["outcome"]),
+            state_writes: make.counters(
+                "homing_state_writes_total",
+                "Times that the state file was to be written.",
+                &["outcome"],
+            ),
             caller_requests: make.counters(
                 "homing_caller_requests_total",
                 "Requests of a caller that have ended.",

@@ -55,6 +55,7 @@ server:
   access_log: off
   response_headers: no
   client_credentials: drop
+  state_file: kept/state
   limits: {body: 512MiB, buffered: 1073741824, header_read: 500 ms, body_read: 2min, idle: 5 s, connections: 7}
   http2: {streams: 3, header_list: 16 KiB, window: 65536}
 session: {headers: [X-Session], sources: [opening, body_user], agents: together}
@@ -76,6 +77,7 @@ models:
     assert_eq!(config.server.access_log, AccessLog::Off);
     assert!(!config.server.response_headers);
     assert_eq!(config.server.client_credentials, ClientCredentials::Drop);
+    assert_eq!(config.server.state_file.as_deref(), Some(Path::new("kept/state")));
     let limits = &config.server.limits;
     assert_eq!((limits.body_bytes, limits.buffered_bytes), (1 << 29, 1 << 30));
     assert_eq!(limits.header_read, Duration::from_millis(500));
@@ -251,10 +253,10 @@ models: [{name: a, affinity: off, replicas: [{url: 'http://h:2'}]}]",
         "\
 listen: [{address: '127.0.0.1:8081'}]
 admin: {address: '127.0.0.1:9091'}
-server: {threads: 3}
+server: {threads: 3, state_file: kept}
 models: [{replicas: [{url: 'http://h:1'}]}]",
     );
-    assert_eq!(running.needs_restart(&bound), ["listen", "admin.address", "server.threads"]);
+    assert_eq!(running.needs_restart(&bound), ["listen", "admin.address", "server.threads", "server.state_file"]);
 }
 
 /// The row of the table in docs/configuring.md: setting, default, range.

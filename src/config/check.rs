@@ -18,7 +18,7 @@ pub(super) fn config(root: &Place, folder: &Path) -> Config {
         let mut bound = Vec::new();
         let listen = listen(&s.place("listen"), &mut bound, folder).unwrap_or_default();
         let admin = admin(&s.place("admin"), &mut bound, folder);
-        let (server, session) = (server(&s.place("server")), session(&s.place("session")));
+        let (server, session) = (server(&s.place("server"), folder), session(&s.place("session")));
         let (scrape, callers) = (scrape(&s.place("scrape")), s.place("callers"));
         let models = models(&s.place("models"), &bound, folder).unwrap_or_default();
         let named = models.iter().all(|model| model.name.is_some());
@@ -84,12 +84,14 @@ fn bind(place: &Place, address: SocketAddr, bound: &mut Vec<SocketAddr>) {
     bound.push(address);
 }
 
-fn server(place: &Place) -> Server {
+fn server(place: &Place, folder: &Path) -> Server {
     place.section(|s| Server {
         threads: s.within("threads", &settings::threads()),
         grace: s.within("grace", &settings::GRACE),
         access_log: s.get("access_log", AccessLog::Text, Place::choice),
         response_headers: s.get("response_headers", true, Place::switch),
+        state_file: s
+            .get("state_file", None, |place| place.text(settings::PATH_MAX).map(|path| Some(folder.join(path)))),
         client_credentials: s.get("client_credentials", ClientCredentials::Pass, Place::choice),
         origins: s.place("cors").section(|s| s.get("origins", Vec::new(), origins)),
         limits: s.place("limits").section(limits),

@@ -38,7 +38,7 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io::Read;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The largest configuration file, in bytes.
@@ -83,6 +83,8 @@ pub struct Server {
     pub access_log: AccessLog,
     /// Whether answers carry `x-homing-replica` and `x-homing-decision`.
     pub response_headers: bool,
+    /// Where what the routers know is kept over a restart; `None`: nowhere.
+    pub state_file: Option<PathBuf>,
     pub client_credentials: ClientCredentials,
     /// Whose pages may call from a browser: `*` or origins.
     pub origins: Vec<HeaderValue>,
@@ -284,6 +286,9 @@ impl Config {
         }
         if self.server.threads != new.server.threads {
             settings.push("server.threads");
+        }
+        if self.server.state_file != new.server.state_file {
+            settings.push("server.state_file");
         }
         settings
     }

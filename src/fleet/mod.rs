@@ -10,6 +10,7 @@ mod life;
 mod model;
 mod parking;
 mod revive;
+mod saved;
 mod scrape;
 mod sources;
 mod states;

@@ -8,6 +8,7 @@ use super::Engine;
 use super::discoverer::Failing;
 use super::in_force::Said;
 use super::parking::Waits;
+use super::saved::Kept;
 use crate::config::{self, Discovery, Replicas};
 use crate::history::History;
 use crate::routing::{AdmissionMode, EngineSpec, Key, Router, Settings, Target, auto_spill_threshold};
@@ -29,6 +30,7 @@ pub struct Model {
     pub(super) waits: Waits,
     pub(super) said: Said,
     pub(super) failing: Failing,
+    pub(super) kept: Kept,
     /// Changed under the router's lock alone, as are the two below.
     settings: ArcSwap<config::Model>,
     /// The engines as they were listed, or found last.
@@ -46,6 +48,7 @@ impl Model {
             waits: Waits::default(),
             said: Said::default(),
             failing: Failing::default(),
+            kept: Kept::default(),
             settings: ArcSwap::from_pointee(settings.clone()),
             known: ArcSwap::default(),
             engines: ArcSwap::default(),
@@ -71,6 +74,7 @@ impl Model {
         let change = Change::between(&self.known.load(), &engines);
         self.known.store(Arc::new(engines));
         self.set(&mut router, &settings);
+        self.kept.put_back(&mut router);
         drop(router);
         self.wake();
         Some(change)

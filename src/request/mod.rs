@@ -15,7 +15,7 @@ pub mod stored;
 pub mod usage;
 
 pub use endpoint::{Dialect, Endpoint, Local};
-pub use key::{Caller, KeyHasher};
+pub use key::{Caller, KeyHasher, RoutingKey};
 pub use peek::{Peek, peek};
 pub use session::{InHeaders, Rules};
 pub use stored::{Stored, StoredIds};

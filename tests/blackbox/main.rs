@@ -42,6 +42,7 @@ mod sessions;
 mod shutdown;
 mod smuggling;
 mod spill;
+mod state_file;
 mod stored;
 mod streams;
 mod tls;

@@ -3,6 +3,7 @@
 mod capacity;
 mod outcome;
 mod queue;
+mod saved;
 mod shadow;
 mod sizes;
 mod speed;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 pub use capacity::CapacitySource;
 pub use outcome::{Advice, CacheCounts, CacheOutcome};
+pub use saved::SavedCaches;
 pub use shadow::Standing;
 
 use super::recent::Recent;

@@ -187,7 +187,24 @@ pub struct Model {
     pub conversations_max: usize,
     /// Whether new conversations wait for room in the caches, and how.
     pub admission: Admission,
+    pub timeouts: Timeouts,
     pub replicas: Replicas,
+}
+
+/// How long requests wait for their engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// To connect, a TLS handshake included.
+    pub connect: Duration,
+    /// For any sign of life of an engine that has something to do, before that is tried elsewhere. An engine that still reads a
+    /// long prompt is given more.
+    pub hang: Duration,
+    /// For the first byte of an answer, while its engine shows no sign of life.
+    pub first_byte: Duration,
+    /// For the next byte, while the engine shows no sign of life.
+    pub idle_stream: Duration,
+    /// For the whole of it, whatever happens.
+    pub total: Duration,
 }
 
 /// Which replicas a model has.

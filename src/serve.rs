@@ -28,6 +28,7 @@ use crate::proxy::{AccessLog, Activity, Buffered, Edge, Explainer, Listeners, PI
 use crate::reload::{ReloadService, Reloader};
 use crate::request::{KeyHasher, RoutingKey};
 use crate::state::{self, Keeper};
+use crate::traces::Traces;
 
 /// Pingora sleeps this long after a shutdown began before it stops its runtimes, whatever is in flight. The shutdown
 /// service below ends the process long before.
@@ -49,6 +50,7 @@ pub fn serve(path: &Path) -> Result<(), String> {
     let bound: Vec<SocketAddr> = sockets.iter().map(|(address, _)| *address).collect();
     let listeners = Arc::new(Listeners::new(&config.listen, &bound)?);
     let access_log = AccessLog::start().map_err(|error| format!("the access log has no thread: {error}"))?;
+    let traces = config.traces.as_deref().map(Traces::start).transpose()?;
     let live: Current = Arc::new(ArcSwap::from_pointee(Live::new(&config)));
     let (key, keeper) = kept_state(&config, &live)?;
 
@@ -77,6 +79,7 @@ pub fn serve(path: &Path) -> Result<(), String> {
         fetcher: Fetcher::default(),
         access_log: access_log.clone(),
         decisions: decisions.clone(),
+        traces: traces.clone(),
     };
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let admin = Admin { live: live.clone(), reloader: reloader.clone(), decisions, explainer, since };
@@ -103,7 +106,10 @@ pub fn serve(path: &Path) -> Result<(), String> {
     server.add_service(background_service("wake", WakeService(live.clone())));
     server.add_service(background_service("history", HistoryService(live.clone())));
     server.add_service(background_service("reload", ReloadService(reloader)));
-    server.add_service(background_service("shutdown", Shutdown { activity, live, access_log, keeper: keeper.clone() }));
+    server.add_service(background_service(
+        "shutdown",
+        Shutdown { activity, live, access_log, traces, keeper: keeper.clone() },
+    ));
     server.run(RunArgs::default());
     // After SIGINT; every other end is the shutdown service's.
     keeper.inspect(|keeper| keeper.write());
@@ -227,6 +233,7 @@ struct Shutdown {
     activity: Arc<Activity>,
     live: Current,
     access_log: AccessLog,
+    traces: Option<Traces>,
     keeper: Option<Arc<Keeper>>,
 }
 
@@ -248,6 +255,7 @@ impl BackgroundService for Shutdown {
             None => info!("stopped: nothing was cut off"),
         }
         self.access_log.flush();
+        self.traces.as_ref().inspect(|traces| traces.flush());
         self.keeper.as_ref().inspect(|keeper| keeper.write());
         std::process::exit(0);
     }

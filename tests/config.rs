@@ -331,6 +331,7 @@ fn every_setting_stands_in_the_document_and_the_reference() {
         ("server.http2.", "server: {http2: {x: 1}}".into()),
         ("session.", "session: {x: 1}".into()),
         ("scrape.", "scrape: {x: 1}".into()),
+        ("traces.", "traces: {x: 1}".into()),
         ("models[].", "models: [{x: 1}]".into()),
         ("models[].tls.", "models: [{tls: {x: 1}}]".into()),
         ("models[].admission.", "models: [{admission: {x: 1}}]".into()),

@@ -32,6 +32,7 @@ mod patience;
 mod presence;
 mod record;
 mod replay;
+mod spans;
 mod turnstile;
 mod upstream;
 
@@ -49,6 +50,7 @@ use crate::decisions::Decisions;
 use crate::fleet::Fetcher;
 use crate::live::Current;
 use crate::request::KeyHasher;
+use crate::traces::Traces;
 
 pub use access_log::AccessLog;
 pub use activity::Activity;
@@ -68,6 +70,8 @@ pub struct Proxy {
     pub fetcher: Fetcher,
     pub access_log: AccessLog,
     pub decisions: Arc<Decisions>,
+    /// Where spans go, if anywhere.
+    pub traces: Option<Traces>,
 }
 
 #[async_trait]

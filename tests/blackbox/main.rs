@@ -50,5 +50,6 @@ mod status;
 mod stored;
 mod streams;
 mod tls;
+mod traces;
 mod unasked_usage;
 mod uncounted;

@@ -17,6 +17,8 @@ mod reload;
 pub mod request;
 pub mod routing;
 mod serve;
+mod sockets;
 pub mod state;
+mod upgrade;
 
 pub use serve::serve;

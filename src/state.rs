@@ -198,9 +198,9 @@ impl Keeper {
         }
     }
 
-    /// Another process keeps the file from now on.
-    pub fn hand_over(&self) {
-        *self.ours.lock() = false;
+    /// Whether the file is to be written by this process from now on, or by another.
+    pub fn keeps(&self, ours: bool) {
+        *self.ours.lock() = ours;
     }
 
     fn try_write(&self) -> Result<(), String> {

@@ -27,12 +27,11 @@ pub async fn serve(edge: &Edge, stream: Stream, deadline: Instant, shutdown: &Sh
     let mut deadline = Some(deadline);
     loop {
         let idle_until = deadline.unwrap_or_else(|| Instant::now() + edge.idle());
-        let mut stopping = shutdown.clone();
         tokio::select! {
             // What has come already is served.
             biased;
             () = stream.begins() => {}
-            _ = stopping.wait_for(|begun| *begun) => return,
+            () = edge.farewell(shutdown) => return,
             () = sleep_until(idle_until) => {
                 let limit = if deadline.is_some() { "header_read" } else { "idle" };
                 METRICS.limits_hit.with_label_values(&[limit]).inc();

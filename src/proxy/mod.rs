@@ -126,6 +126,9 @@ impl ProxyHttp for Proxy {
         answer: &mut ResponseHeader,
         context: &mut Context,
     ) -> Result<()> {
+        if session.is_process_shutting_down() {
+            context.end_connection(session);
+        }
         answer::header(answer, session.req_header().version, context)
     }
 

@@ -8,6 +8,7 @@
 //! the version of Pingora is pinned for it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -37,22 +38,28 @@ type Body = Arc<Mutex<Bytes>>;
 pub struct Wrapped {
     returned: Returned,
     body: Body,
+    last: Arc<AtomicBool>,
 }
 
 /// Lets `downstream` stand as a session with `body` already read. To be undone with [`Wrapped::unwrap`] before the
 /// session ends, or its connection cannot serve another request.
 pub fn wrap(downstream: &mut ServerSession, body: Bytes) -> Wrapped {
-    let (returned, body) = (Returned::default(), Arc::new(Mutex::new(body)));
+    let (returned, body, last) = (Returned::default(), Arc::new(Mutex::new(body)), Arc::default());
     let inner = std::mem::replace(downstream, placeholder());
-    let replay = Replay { inner, returned: returned.clone(), body: body.clone() };
+    let replay = Replay { inner, returned: returned.clone(), body: body.clone(), last: Arc::clone(&last) };
     *downstream = ServerSession::new_custom(Box::new(replay));
-    Wrapped { returned, body }
+    Wrapped { returned, body, last }
 }
 
 impl Wrapped {
     /// Lets the body go: an answer has begun, so it will not be sent again.
     pub fn release(&self) {
         self.body.lock().clear();
+    }
+
+    /// Lets the connection end with this answer, which says so if its header is still to be written.
+    pub fn end_connection(&self) {
+        self.last.store(true, Ordering::Relaxed);
     }
 
     /// Puts the true session back.
@@ -74,6 +81,17 @@ struct Replay {
     inner: ServerSession,
     returned: Returned,
     body: Body,
+    last: Arc<AtomicBool>,
+}
+
+impl Replay {
+    /// The true session, to write the answer.
+    fn answering(&mut self) -> &mut ServerSession {
+        if self.last.load(Ordering::Relaxed) {
+            self.inner.set_keepalive(None);
+        }
+        &mut self.inner
+    }
 }
 
 impl Drop for Replay {
@@ -134,11 +152,11 @@ impl CustomSession for Replay {
     }
 
     async fn write_response_header(&mut self, header: Box<ResponseHeader>, _end: bool) -> Result<()> {
-        self.inner.write_response_header(header).await
+        self.answering().write_response_header(header).await
     }
 
     async fn write_response_header_ref(&mut self, header: &ResponseHeader, _end: bool) -> Result<()> {
-        self.inner.write_response_header_ref(header).await
+        self.answering().write_response_header_ref(header).await
     }
 
     async fn write_body(&mut self, data: Bytes, end: bool) -> Result<()> {
@@ -150,7 +168,7 @@ impl CustomSession for Replay {
     }
 
     async fn response_duplex_vec(&mut self, tasks: Vec<HttpTask>) -> Result<bool> {
-        self.inner.response_duplex_vec(tasks).await
+        self.answering().response_duplex_vec(tasks).await
     }
 
     fn set_read_timeout(&mut self, timeout: Option<Duration>) {

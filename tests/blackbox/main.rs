@@ -46,3 +46,4 @@ mod streams;
 mod tls;
 mod unasked_usage;
 mod uncounted;
+mod upgrade;

@@ -220,7 +220,7 @@ impl FleetGauges {
             linger: make.gauges("homing_linger_seconds", "How long an idle conversation keeps its place.", &["model"]),
             held_tokens: make.int_gauges(
                 "homing_replica_held_tokens",
-                "Tokens of the conversations that have a place on a replica.",
+                "Tokens of the conversations that have a place on a replica, and of all that runs there.",
                 &replica,
             ),
             capacity_tokens: make.int_gauges(

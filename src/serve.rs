@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::decisions::Decisions;
 use crate::fleet::{DiscoverService, Discoverer, Fetcher, ScrapeService, Scraper, WakeService, tcp_keepalive};
 use crate::live::{Current, Live};
-use crate::proxy::{AccessLog, Activity, Buffered, Edge, Listeners, PINGORA_TRIES, Proxy};
+use crate::proxy::{AccessLog, Activity, Buffered, Edge, Explainer, Listeners, PINGORA_TRIES, Proxy};
 use crate::reload::{ReloadService, Reloader};
 use crate::request::{KeyHasher, RoutingKey};
 use crate::sockets::{self, Sockets};
@@ -76,17 +76,19 @@ pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
         started: config,
     });
     let decisions = Arc::new(Decisions::default());
+    let (keys, buffered) = (KeyHasher::new(key), Arc::new(Buffered::default()));
+    let explainer = Explainer { live: live.clone(), keys: keys.clone(), buffered: buffered.clone() };
     let proxy = Proxy {
         live: live.clone(),
-        keys: KeyHasher::new(key),
+        keys,
         activity: activity.clone(),
-        buffered: Arc::new(Buffered::default()),
+        buffered,
         fetcher: Fetcher::default(),
         access_log: access_log.clone(),
         decisions: decisions.clone(),
     };
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let admin = Admin { live: live.clone(), reloader: reloader.clone(), decisions, since };
+    let admin = Admin { live: live.clone(), reloader: reloader.clone(), decisions, explainer, since };
 
     let proxy = pingora_proxy::http_proxy(&server.configuration, proxy);
     let mut edge = Service::new("edge".into(), Edge::new(proxy, live.clone(), activity.clone(), listeners.clone()));

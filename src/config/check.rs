@@ -44,7 +44,8 @@ fn listen(place: &Place, bound: &mut Vec<SocketAddr>, folder: &Path) -> Option<V
     })
 }
 
-fn admin(place: &Place, bound: &mut Vec<SocketAddr>, folder: &Path) -> Admin {
+/// The admin address, and its token if there is one.
+pub(super) fn admin(place: &Place, bound: &mut Vec<SocketAddr>, folder: &Path) -> Admin {
     place.section(|s| {
         let place = s.place("address");
         let address = match place.is_given() {

@@ -256,6 +256,15 @@ impl Config {
         checked(path, text, check::config)
     }
 
+    /// Reads the admin address and its token from a file, whatever else stands there: for who only asks the balancer that
+    /// it configures, and may not have its keys and certificates at hand.
+    ///
+    /// # Errors
+    /// Every fault in these.
+    pub fn load_admin(path: &Path) -> Result<Admin, Faults> {
+        checked(path, &read_text(path)?, |root, folder| check::admin(&root.alone("admin"), &mut Vec::new(), folder))
+    }
+
     /// The settings in which `new` differs and which this process cannot change while it runs: sockets are bound and
     /// threads are started once. Everything else takes effect on reload.
     pub fn needs_restart(&self, new: &Config) -> Vec<&'static str> {

@@ -23,7 +23,7 @@ impl Secret {
     ///
     /// # Errors
     /// What was expected, and what was found.
-    pub(super) fn from_file(path: &Path) -> Result<Secret, (String, String)> {
+    pub fn from_file(path: &Path) -> Result<Secret, (String, String)> {
         // Room for the white space at the ends, and a limit for what is no key file at all.
         let most = 2 * SECRET_MAX as u64;
         let mut text = String::new();
@@ -33,8 +33,9 @@ impl Secret {
         Secret::checked(&text)
     }
 
+    /// # Errors
     /// As [`Secret::from_file`].
-    pub(super) fn from_environment(variable: &str) -> Result<Secret, (String, String)> {
+    pub fn from_environment(variable: &str) -> Result<Secret, (String, String)> {
         let text = std::env::var(variable).map_err(|error| {
             let found = match error {
                 VarError::NotPresent => "none of that name",

@@ -144,7 +144,7 @@ impl OwnError {
     }
 
     /// What happened and what to do, for a person.
-    fn message(&self) -> String {
+    pub fn message(&self) -> String {
         match self {
             OwnError::UnknownRoute => "There is nothing at this path. The routes stand in docs/operating.md.".into(),
             OwnError::ClosedRoute => "This path of the engine is not open to the outside.".into(),

@@ -4,7 +4,7 @@
 //! [`h2`] serves it ([`turnstile`] checks the heads of the first), [`callers`] asks who calls, [`intake`] reads the body,
 //! [`asked`] finds model and session, [`parking`] waits for room where there is none, [`upstream`] sends it and tries again
 //! elsewhere, [`answer`] lets the response pass and reads its usage, [`changes`] is what the operator changes of it, [`ending`]
-//! counts and logs. Errors of the balancer's own are in [`error`], answers of its own in [`local`].
+//! counts and logs. [`explain`] goes the same way for a request that is only asked about. Errors of the balancer's own are in [`error`], answers of its own in [`local`].
 
 mod access_log;
 mod activity;
@@ -19,6 +19,7 @@ mod context;
 mod cors;
 mod ending;
 mod error;
+mod explain;
 mod h1;
 mod h2;
 mod intake;
@@ -51,6 +52,7 @@ pub use activity::Activity;
 pub use buffered::Buffered;
 pub use connection::Edge;
 pub use context::Context;
+pub use explain::Explainer;
 pub use listeners::Listeners;
 pub use upstream::PINGORA_TRIES;
 

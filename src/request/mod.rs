@@ -8,6 +8,7 @@ pub mod key;
 pub mod multipart;
 pub mod peek;
 pub mod rewrite;
+pub mod saved;
 pub mod session;
 pub mod source;
 pub mod stored;

@@ -113,7 +113,8 @@ impl Caches {
         self.capacity(replica, set).0.map_or(u64::MAX, admitted)
     }
 
-    /// Tokens that the conversations with a place on a replica take, the prefix that all share counted once.
+    /// Tokens that the conversations with a place on a replica take, and all that runs there, the prefix that all share
+    /// counted once.
     pub fn held(&self, replica: ReplicaId) -> u64 {
         let shadow = &self.replicas[replica.index()].shadow;
         if shadow.is_free() { 0 } else { self.sizes.shared().saturating_add(shadow.held()) }

@@ -102,7 +102,9 @@ pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
     sockets::bound(&sockets, Role::Admin).iter().for_each(|address| admin.add_tcp(&address.to_string()));
 
     let upgrades = taker.is_some();
-    let sockets = Sockets { sockets, listeners, taker, live: live.clone(), keeper: keeper.clone() };
+    let heeds = Arc::new(Notify::new());
+    let sockets =
+        Sockets { sockets, listeners, taker, live: live.clone(), keeper: keeper.clone(), heeds: heeds.clone() };
     let sockets = server.add_service(sockets);
     let discovery = server.add_service(background_service("discovery", DiscoverService(discoverer)));
     if upgrades {
@@ -125,6 +127,7 @@ pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
         live: live.clone(),
         keeper: keeper.clone(),
         activity: activity.clone(),
+        heeds,
     };
     server.add_service(background_service("shutdown", Shutdown { activity, live, access_log, keeper: keeper.clone() }));
     server.run(RunArgs { shutdown_signal: Box::new(Signals(Arc::new(giver))) });

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use log::{info, warn};
 use pingora::server::{ListenFds, ShutdownWatch};
 use pingora::services::{ServiceReadyNotifier, ServiceWithDependents};
+use tokio::sync::Notify;
 
 use crate::config::Config;
 use crate::live::Current;
@@ -41,6 +42,8 @@ pub struct Sockets {
     pub taker: Option<Taker>,
     pub live: Current,
     pub keeper: Option<Arc<Keeper>>,
+    /// Notified once signals are heeded.
+    pub heeds: Arc<Notify>,
 }
 
 impl Sockets {
@@ -71,6 +74,7 @@ impl ServiceWithDependents for Sockets {
         _listeners_per_fd: usize,
         ready: ServiceReadyNotifier,
     ) {
+        self.heeds.notified().await;
         if let Some(taker) = self.taker.take() {
             self.take_over(taker).await;
         }

@@ -9,6 +9,7 @@ use log::{error, info};
 use parking_lot::Mutex;
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
 
 use super::place::secure;
 use super::wire::{OTHER_VERSION, Wire, Word, broken};
@@ -32,6 +33,8 @@ pub struct Giver {
     pub live: Current,
     pub keeper: Option<Arc<Keeper>>,
     pub activity: Arc<Activity>,
+    /// Notified once signals are heeded: whoever sees the process listen may send one.
+    pub heeds: Arc<Notify>,
 }
 
 impl Giver {
@@ -97,6 +100,7 @@ impl ShutdownSignalWatch for Signals {
             error!("the system takes no handlers of signals: this process ends only by SIGKILL");
             return std::future::pending().await;
         };
+        self.0.heeds.notify_one();
         loop {
             let ended = tokio::select! {
                 _ = terminate.recv() => Some(ShutdownSignal::GracefulTerminate),

@@ -13,6 +13,7 @@ pub mod fleet;
 pub mod history;
 mod live;
 mod metrics;
+mod panics;
 mod proxy;
 mod reload;
 pub mod request;

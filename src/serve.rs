@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::decisions::Decisions;
 use crate::fleet::{DiscoverService, Discoverer, Fetcher, ScrapeService, Scraper, WakeService, tcp_keepalive};
 use crate::live::{Current, Live};
+use crate::panics::{self, Lasting};
 use crate::proxy::{AccessLog, Activity, Buffered, Edge, Explainer, Listeners, PINGORA_TRIES, Proxy};
 use crate::reload::{ReloadService, Reloader};
 use crate::request::{KeyHasher, RoutingKey};
@@ -42,6 +43,7 @@ const POOL_SIZE: usize = 1024;
 /// If the configuration does not check, an address cannot be listened on, the process to take over from does not hand over,
 /// or the system gives no thread.
 pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
+    panics::watch();
     let config = Config::load(path).map_err(|faults| faults.sentence())?;
     let place = upgrade::place(&config, path);
     let mut taker = upgrade.then(|| Taker::wait(&place)).transpose()?;
@@ -106,7 +108,7 @@ pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
     let sockets =
         Sockets { sockets, listeners, taker, live: live.clone(), keeper: keeper.clone(), heeds: heeds.clone() };
     let sockets = server.add_service(sockets);
-    let discovery = server.add_service(background_service("discovery", DiscoverService(discoverer)));
+    let discovery = server.add_service(background_service("discovery", Lasting(DiscoverService(discoverer))));
     if upgrades {
         // The old process serves until the replicas are known.
         sockets.add_dependency(&discovery);
@@ -116,10 +118,10 @@ pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
     // Whoever connects before waits for a moment and is then served.
     edge.add_dependency(&discovery);
     server.add_service(admin).add_dependency(&sockets);
-    server.add_service(background_service("scrape", ScrapeService(scraper)));
-    server.add_service(background_service("wake", WakeService(live.clone())));
-    server.add_service(background_service("history", HistoryService(live.clone())));
-    server.add_service(background_service("reload", ReloadService(reloader)));
+    server.add_service(background_service("scrape", Lasting(ScrapeService(scraper))));
+    server.add_service(background_service("wake", Lasting(WakeService(live.clone()))));
+    server.add_service(background_service("history", Lasting(HistoryService(live.clone()))));
+    server.add_service(background_service("reload", Lasting(ReloadService(reloader))));
     let giver = Giver {
         place,
         sockets: Mutex::new(Some(to_hand_over)),
@@ -129,7 +131,10 @@ pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
         activity: activity.clone(),
         heeds,
     };
-    server.add_service(background_service("shutdown", Shutdown { activity, live, access_log, keeper: keeper.clone() }));
+    server.add_service(background_service(
+        "shutdown",
+        Lasting(Shutdown { activity, live, access_log, keeper: keeper.clone() }),
+    ));
     server.run(RunArgs { shutdown_signal: Box::new(Signals(Arc::new(giver))) });
     // After SIGINT; every other end is the shutdown service's.
     keeper.inspect(|keeper| keeper.write());

@@ -10,7 +10,7 @@ use pingora_proxy::{FailToProxy, Session};
 
 use super::access_log::Line;
 use super::error::OwnError;
-use super::{Context, Proxy, cors};
+use super::{Context, PANIC, Proxy, cors};
 use crate::fleet::InFlight;
 use crate::metrics::METRICS;
 use crate::request::endpoint;
@@ -53,8 +53,9 @@ pub async fn fail(session: &mut Session, error: &Error, context: &mut Context) -
         (true, _) => CLIENT_CLOSED,
         (false, true) => {
             context.broke_off = true;
-            log::warn!("{}: the replica broke off its answer ({})", context.summary(), error.etype().as_str());
-            end_stream(session, context).await;
+            let own = if *error.etype() == PANIC { OwnError::Internal } else { OwnError::ReplicaFailed };
+            log::warn!("{}: its answer was broken off ({})", context.summary(), error.etype().as_str());
+            end_stream(session, context, own).await;
             0
         }
         (false, false) => {
@@ -87,6 +88,7 @@ fn has_begun(answer: &ResponseHeader) -> bool {
 fn own_error(error: &Error, context: &Context) -> OwnError {
     use ErrorType::*;
     match (error.esource(), error.etype()) {
+        (_, kind) if *kind == PANIC => OwnError::Internal,
         (
             ErrorSource::Upstream,
             ConnectTimedout | ConnectRefused | ConnectNoRoute | ConnectError | SocketError | TLSHandshakeFailure
@@ -102,12 +104,11 @@ fn own_error(error: &Error, context: &Context) -> OwnError {
 }
 
 /// Tells the reader of a broken stream that it is broken: otherwise it might take what came for all there is.
-async fn end_stream(session: &mut Session, context: &mut Context) {
+async fn end_stream(session: &mut Session, context: &mut Context, error: OwnError) {
     let streamed = session.downstream_session.response_written().is_some_and(|answer| {
         answer.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
     });
     if streamed {
-        let error = OwnError::ReplicaFailed;
         METRICS.own_errors.with_label_values(&[error.code()]).inc();
         let event = error.event(context.dialect, &context.request_id);
         context.own_error = Some(error);

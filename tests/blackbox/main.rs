@@ -28,6 +28,7 @@ mod local;
 mod metrics;
 mod names;
 mod panel;
+mod panics;
 mod parking;
 mod parking_bounds;
 mod placement;

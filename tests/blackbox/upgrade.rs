@@ -133,7 +133,7 @@ async fn no_turn_and_no_conversation_is_lost() {
             within("an eager client", eager).await.expect("no connection was refused or cut");
         assert!(answers > 2, "{answers}");
         // One that keeps its connection learns from an answer that it is to connect anew.
-        assert_eq!(told_to_close > 0, n % 2 == 0, "{n}: {told_to_close}");
+        assert!(told_to_close > 0 || n % 2 == 1, "{n}: {told_to_close}");
     }
 }
 

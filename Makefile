@@ -3,7 +3,7 @@
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 APT_NEEDS := $(strip $(if $(shell command -v cmake),,cmake) $(if $(shell command -v cc),,build-essential))
 
-.PHONY: help setup build run demo test fuzz lint bench measurements test-vllm record-vllm-cache test-clients setup-browser test-browser screenshots
+.PHONY: help setup build run demo test fuzz chaos lint bench measurements test-vllm record-vllm-cache test-clients setup-browser test-browser screenshots
 
 help:
 	@echo 'make setup      install what is missing to build (cmake and a C compiler, through apt)'
@@ -12,6 +12,7 @@ help:
 	@echo 'make demo       four simulated replicas, the balancer, a few conversations; runs until Ctrl-C'
 	@echo 'make test       all tests that need nothing but this machine'
 	@echo 'make fuzz       the fuzzers for longer: a minute each, or FUZZ_SECONDS=600'
+	@echo 'make chaos      32 sessions while replicas fail at random, every answer checked: 10 minutes, or CHAOS="--seconds 60 --seed 1"'
 	@echo 'make lint       formatting and clippy, warnings denied'
 	@echo 'make bench      the benchmarks, as tables'
 	@echo 'make measurements  simulate what docs/measurements.md shows and draw its plots anew'
@@ -44,6 +45,9 @@ FUZZ_SECONDS ?= 60
 
 fuzz: setup
 	FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --locked --release --test fuzz -- --nocapture
+
+chaos: build
+	target/release/homing-bench chaos $(CHAOS)
 
 lint: setup
 	cargo fmt --all --check

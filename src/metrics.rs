@@ -24,6 +24,8 @@ pub struct Metrics {
     pub prompt_tokens: IntCounterVec,
     pub completion_tokens: IntCounterVec,
     pub retries: IntCounterVec,
+    pub stream_errors: IntCounterVec,
+    pub hangs: IntCounterVec,
     pub reloads: IntCounterVec,
     pub state_writes: IntCounterVec,
     pub caller_requests: IntCounterVec,
@@ -114,6 +116,16 @@ impl Metrics {
                 "homing_retries_total",
                 "Tries on another replica, by the one that failed and what it did.",
                 &["model", "replica", "reason"],
+            ),
+            stream_errors: make.counters(
+                "homing_stream_errors_total",
+                "Streams in which the engine sent an error that the client read.",
+                &["model", "replica"],
+            ),
+            hangs: make.counters(
+                "homing_hangs_total",
+                "Times that an engine did nothing for those who waited for it.",
+                &["model", "engine"],
             ),
             reloads: make.counters("homing_reloads_total", "Configuration reloads.", &["outcome"]),
             state_writes: make.counters(

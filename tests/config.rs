@@ -39,6 +39,7 @@ fn the_reference_states_the_defaults() {
     assert_eq!(stated.idle_forget, default.idle_forget);
     assert_eq!(stated.conversations_max, default.conversations_max);
     assert_eq!(stated.admission, default.admission);
+    assert_eq!(stated.timeouts, default.timeouts);
     assert_eq!(default.admission, Admission::default());
 }
 
@@ -298,6 +299,11 @@ fn the_document_states_defaults_and_ranges() {
     assert_documented("models[].replicas[].data_parallel_size", settings::DATA_PARALLEL_SIZE);
     assert_documented("models[].replicas.every", settings::DISCOVERY_EVERY);
     assert_documented("models[].admission.max_wait", settings::MAX_WAIT);
+    assert_documented("models[].timeouts.connect", settings::CONNECT);
+    assert_documented("models[].timeouts.hang", settings::HANG);
+    assert_documented("models[].timeouts.first_byte", settings::FIRST_BYTE);
+    assert_documented("models[].timeouts.idle_stream", settings::IDLE_STREAM);
+    assert_documented("models[].timeouts.total", settings::TOTAL);
     assert_documented("models[].admission.parked_max", settings::PARKED);
     assert_eq!(row("models[].admission.rotate").1, format!("off, or {}", settings::ROTATE));
     assert_eq!(row("models[].admission.linger").1, format!("auto, or {}", settings::LINGER));
@@ -331,6 +337,7 @@ fn every_setting_stands_in_the_document_and_the_reference() {
         ("models[].", "models: [{x: 1}]".into()),
         ("models[].tls.", "models: [{tls: {x: 1}}]".into()),
         ("models[].admission.", "models: [{admission: {x: 1}}]".into()),
+        ("models[].timeouts.", "models: [{timeouts: {x: 1}}]".into()),
         ("models[].replicas[].", "models: [{replicas: [{x: 1}]}]".into()),
     ];
     for (prefix, yaml) in sections {

@@ -4,7 +4,7 @@ use super::discovery::discovery;
 use super::place::{Place, Section};
 use super::{
     AccessLog, Admin, Agents, Alias, ClientCredentials, Config, Engine, EngineUrl, Http2, Limits, Listen, Model,
-    Replicas, Scrape, Secret, Server, SessionRules, SpillThreshold, Transport, callers, settings, tls,
+    Replicas, Scrape, Secret, Server, SessionRules, SpillThreshold, Timeouts, Transport, callers, settings, tls,
 };
 use crate::request::source::KeySource;
 use crate::routing::{Admission, AdmissionMode, Overdue};
@@ -195,6 +195,13 @@ fn models(place: &Place, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Mode
                     s.get("kv_cache_tokens", None, |place| place.within(&settings::KV_CACHE_TOKENS).map(Some)),
                 ..s.get("admission", Admission::default(), admission)
             },
+            timeouts: s.place("timeouts").section(|s| Timeouts {
+                connect: s.within("connect", &settings::CONNECT),
+                hang: s.within("hang", &settings::HANG),
+                first_byte: s.within("first_byte", &settings::FIRST_BYTE),
+                idle_stream: s.within("idle_stream", &settings::IDLE_STREAM),
+                total: s.within("total", &settings::TOTAL),
+            }),
             replicas: {
                 let transport = transport(s, &Transport::default(), true, folder);
                 let found = replicas(&s.place("replicas"), &transport, bound, folder);

@@ -11,6 +11,7 @@ mod check;
 mod discovery;
 mod engine_url;
 mod fault;
+mod file;
 mod outline;
 mod place;
 mod schema;
@@ -35,8 +36,6 @@ use http::{HeaderName, HeaderValue};
 use place::Place;
 use serde::Deserialize;
 use std::cell::RefCell;
-use std::fs::File;
-use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -190,7 +189,24 @@ pub struct Model {
     pub conversations_max: usize,
     /// Whether new conversations wait for room in the caches, and how.
     pub admission: Admission,
+    pub timeouts: Timeouts,
     pub replicas: Replicas,
+}
+
+/// How long requests wait for their engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// To connect, a TLS handshake included.
+    pub connect: Duration,
+    /// For any sign of life of an engine that has something to do, before that is tried elsewhere. An engine that still reads a
+    /// long prompt is given more.
+    pub hang: Duration,
+    /// For the first byte of an answer, while its engine shows no sign of life.
+    pub first_byte: Duration,
+    /// For the next byte, while the engine shows no sign of life.
+    pub idle_stream: Duration,
+    /// For the whole of it, whatever happens.
+    pub total: Duration,
 }
 
 /// Which replicas a model has.
@@ -309,9 +325,7 @@ impl Config {
 }
 
 fn read_text(path: &Path) -> Result<String, Faults> {
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(FILE_MAX as u64 + 1).read_to_end(&mut bytes))
+    let bytes = file::read(path, FILE_MAX as u64 + 1)
         .map_err(|error| Faults::one(path, None, format!("cannot be read: {error}")))?;
     String::from_utf8(bytes).map_err(|error| {
         let valid = String::from_utf8_lossy(&error.as_bytes()[..error.utf8_error().valid_up_to()]).into_owned();

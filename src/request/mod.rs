@@ -2,6 +2,7 @@
 
 pub mod chunks;
 pub mod endpoint;
+pub mod event;
 pub mod head;
 mod json;
 pub mod key;

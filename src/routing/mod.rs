@@ -24,6 +24,7 @@ mod suspicion;
 mod time;
 mod turn;
 mod why;
+mod work;
 
 pub use admission::{AdmissionCounts, Ticket, Woken};
 pub use cache::{Advice, CacheCounts, CacheOutcome, CapacitySource};

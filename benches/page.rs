@@ -12,7 +12,7 @@ use harness::{Ask, Balancer, Client, Engine, model};
 use homing::admin::charts;
 use homing::config::Config;
 use homing::fleet::Fleet;
-use homing::history::{Ended, Span};
+use homing::history::{Ended, History, Span};
 use serde_json::{Value, json};
 
 const MODELS: usize = 20;
@@ -43,42 +43,43 @@ fn full_hour() {
         .map(|index| json!({"name": format!("model-{index}"), "replicas": [{"url": "http://127.0.0.1:8101"}]}))
         .collect();
     let config = Config::parse(Path::new("homing.yaml"), &json!({"models": models}).to_string()).expect("it checks");
-    let fleet = Fleet::new(&config);
-    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).expect("the present is after 1970").as_secs();
-    for model in fleet.models() {
-        let mut history = model.history.lock();
-        for span in [Span::Day, Span::Hour] {
-            let buckets = span.buckets() as u64;
-            for bucket in 1..=buckets {
-                for request in 0..20 {
-                    history.note(&Ended {
-                        routed: true,
-                        prompt: Some(10_000 + 500 * ((bucket + request) % 7)),
-                        cached: Some(900 * ((bucket * request) % 11)),
-                        completion: 200 + bucket % 13,
-                        first_byte_s: Some(0.1 * (1 + (bucket + request) % 17) as f64),
-                        parked_s: (request % 5 == 0).then_some((bucket % 9) as f64),
-                    });
-                }
-                history.tick((now_s / span.step_s() - buckets + bucket) * span.step_s(), bucket % 4);
-            }
-        }
-    }
-    for (query, every_s) in [("span=hour&width=1200", 10.0), ("span=day&width=1200", 10.0)] {
+    for span in [Span::Hour, Span::Day] {
+        let fleet = Fleet::new(&config);
+        fleet.models().iter().for_each(|model| fill(&mut model.history.lock(), span));
         let mut took = Vec::new();
         let mut bytes = 0;
         for _ in 0..POLLS {
             let asked = Instant::now();
-            bytes = charts(&fleet, query).len();
+            bytes = charts(&fleet, &format!("span={}&width=1200", span.name())).len();
             took.push(asked.elapsed());
         }
         took.sort();
         let (median, longest) = (took[POLLS / 2], took[POLLS - 1]);
         println!(
-            "full history, {query}: median {median:?}, longest {longest:?}, {} KiB, {:.2} % of a core",
+            "the charts of a full {}: median {median:?}, longest {longest:?}, {} KiB; an open page takes {:.2} % of a core for them",
+            span.name(),
             bytes >> 10,
-            100.0 * median.as_secs_f64() / every_s
+            100.0 * median.as_secs_f64() / PARTS[2].1
         );
+    }
+}
+
+/// Fills every bucket of a span, with requests that differ.
+fn fill(history: &mut History, span: Span) {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).expect("the present is after 1970").as_secs();
+    let buckets = span.buckets() as u64;
+    for bucket in 1..=buckets {
+        for request in 0..20 {
+            history.note(&Ended {
+                routed: true,
+                prompt: Some(10_000 + 500 * ((bucket + request) % 7)),
+                cached: Some(900 * ((bucket * request) % 11)),
+                completion: 200 + bucket % 13,
+                first_byte_s: Some(0.1 * (1 + (bucket + request) % 17) as f64),
+                parked_s: (request % 5 == 0).then_some((bucket % 9) as f64),
+            });
+        }
+        history.tick((now_s / span.step_s() - buckets + bucket) * span.step_s(), bucket % 4);
     }
 }
 

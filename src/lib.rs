@@ -13,13 +13,16 @@ pub mod fleet;
 pub mod history;
 mod live;
 mod metrics;
+mod panics;
 mod proxy;
 mod reload;
 pub mod request;
 pub mod routing;
 mod serve;
+mod sockets;
 pub mod state;
 pub mod terminal;
 mod traces;
+mod upgrade;
 
 pub use serve::serve;

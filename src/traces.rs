@@ -104,7 +104,9 @@ fn send_all(exporter: &impl SpanExporter, waiting: &Receiver<Message>) {
         if let Err(error) = outcome {
             log::debug!("{count} spans did not reach the collector: {error}");
         }
-        flush.map(|done| done.send(()));
+        if let Some(done) = flush {
+            let _ = done.send(());
+        }
     }
 }
 

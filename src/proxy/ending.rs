@@ -11,7 +11,7 @@ use pingora_proxy::{FailToProxy, Session};
 use super::access_log::Line;
 use super::error::OwnError;
 use super::spans::{self, Whole};
-use super::{Context, Proxy, cors};
+use super::{Context, PANIC, Proxy, cors};
 use crate::fleet::InFlight;
 use crate::metrics::METRICS;
 use crate::request::endpoint;
@@ -55,7 +55,7 @@ pub async fn fail(session: &mut Session, error: &Error, context: &mut Context) -
         (true, _) => CLIENT_CLOSED,
         (false, true) => {
             context.broke_off = true;
-            log::warn!("{}: the replica broke off its answer ({})", context.summary(), error.etype().as_str());
+            log::warn!("{}: its answer was broken off ({})", context.summary(), error.etype().as_str());
             end_stream(session, error, context).await;
             0
         }
@@ -89,6 +89,7 @@ fn has_begun(answer: &ResponseHeader) -> bool {
 fn own_error(error: &Error, context: &Context) -> OwnError {
     use ErrorType::*;
     match (error.esource(), error.etype()) {
+        (_, kind) if *kind == PANIC => OwnError::Internal,
         (
             ErrorSource::Upstream,
             ConnectTimedout | ConnectRefused | ConnectNoRoute | ConnectError | SocketError | TLSHandshakeFailure
@@ -161,9 +162,10 @@ impl Proxy {
         let (method, path) = (endpoint::shown_method(&header.method), endpoint::shown(header.uri.path()));
         let error = context.own_error.as_ref().map(|error| error.code()).or(context.broke_off.then_some("broken"));
         let trace = TraceParent::of(&header.headers);
-        if let Some(traces) = &self.traces {
-            let spans = spans::of(context, trace, &Whole { method, path, status, error });
-            spans.map(|spans| traces.send(spans));
+        if let Some(traces) = &self.traces
+            && let Some(spans) = spans::of(context, trace, &Whole { method, path, status, error })
+        {
+            traces.send(spans);
         }
         self.access_log.write(context.live.server.access_log, || Line {
             at: context.began_at,

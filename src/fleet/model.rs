@@ -4,10 +4,10 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use super::Engine;
 use super::discoverer::Failing;
 use super::in_force::Said;
 use super::parking::Waits;
+use super::{Engine, states};
 use crate::config::{self, Discovery, Replicas};
 use crate::history::History;
 use crate::routing::{AdmissionMode, EngineSpec, Key, Router, Settings, Target, auto_spill_threshold};
@@ -85,6 +85,11 @@ impl Model {
         }
         let known = self.known.load();
         router.configure(routing_settings(settings), &known.iter().map(spec).collect::<Vec<_>>());
+        for (index, engine) in router.configured().to_vec().into_iter().zip(known.iter()) {
+            if router.configure_draining(index, engine.draining) {
+                states::log(router.engine_name(index), router.trouble(index), "");
+            }
+        }
         self.set_engines(router, &known);
     }
 
@@ -221,6 +226,7 @@ fn routing_settings(settings: &config::Model) -> Settings {
         idle_forget: settings.idle_forget,
         conversations_max: settings.conversations_max,
         admission: settings.admission.clone(),
+        recovery: settings.recovery.clone(),
     }
 }
 

@@ -119,11 +119,18 @@ pub fn retry_on_status(answer: &ResponseHeader, context: &mut Context) -> Result
         StatusCode::TOO_MANY_REQUESTS => "status_429",
         StatusCode::BAD_GATEWAY => "status_502",
         StatusCode::SERVICE_UNAVAILABLE => "status_503",
-        _ => {
+        status => {
             context.answered = true;
+            // An error of the engine's own says neither that it serves nor that it does not.
+            if let Some(in_flight) = context.in_flight.as_ref().filter(|_| !status.is_server_error()) {
+                in_flight.answered();
+            }
             return Ok(());
         }
     };
+    if answer.status != StatusCode::TOO_MANY_REQUESTS {
+        failed(context);
+    }
     if fail_over(context, Retry::Refused, reason) {
         let mut error = Error::explain(ErrorType::HTTPStatus(answer.status.as_u16()), "trying another replica");
         error.as_up();
@@ -136,6 +143,7 @@ pub fn retry_on_status(answer: &ResponseHeader, context: &mut Context) -> Result
 
 /// A connection that could not be made.
 pub fn retry_on_connect(mut error: Box<Error>, context: &mut Context) -> Box<Error> {
+    failed(context);
     let retry = fail_over(context, Retry::Unreachable, "connect");
     error.set_retry(retry);
     error
@@ -149,6 +157,9 @@ pub fn retry_on_close(mut error: Box<Error>, context: &mut Context, reused: bool
     let closed = (closed_without_a_byte(&error) || untouched(&error)) && !context.answered;
     // An engine closes its idle connections after a while: that it closed a reused one does not mean that it is gone.
     let why = if reused { Retry::Refused } else { Retry::Unreachable };
+    if closed && !reused {
+        failed(context);
+    }
     let mut retry = closed && fail_over(context, why, "closed");
     if closed && !retry && reused && !context.once_more_here {
         context.once_more_here = true;
@@ -175,6 +186,13 @@ fn untouched(error: &Error) -> bool {
     *error.esource() == ErrorSource::Upstream
         && *error.etype() == ErrorType::H2Error
         && (!reading || matches!(error.retry, RetryType::Decided(true)))
+}
+
+/// Counts a failure of the engine, whether or not another is left to try.
+fn failed(context: &Context) {
+    if let Some(in_flight) = &context.in_flight {
+        in_flight.failed();
+    }
 }
 
 fn fail_over(context: &mut Context, why: Retry, reason: &str) -> bool {

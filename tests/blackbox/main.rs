@@ -40,6 +40,7 @@ mod sessions;
 mod shutdown;
 mod smuggling;
 mod spill;
+mod states;
 mod stored;
 mod streams;
 mod tls;

@@ -4,17 +4,19 @@
 //! buffer, which holds 64 KiB and no more. [`wrap`] puts a session of our own in between, which hands the whole body
 //! out as the retry buffer: so any body can be sent, and sent again to another replica.
 //!
+//! On the way back it holds the beginning of a stream ([`Hold`]), since nothing can be sent again once an answer has begun.
+//!
 //! The trait behind it is public in Pingora but hidden from its documentation; this file is all that leans on it, and
 //! the version of Pingora is pinned for it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::Stream;
 use http::HeaderMap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::Digest;
 use pingora::protocols::http::custom::CustomMessageWrite;
@@ -23,6 +25,10 @@ use pingora::protocols::http::{HttpTask, ServerSession};
 use pingora::protocols::l4::socket::SocketAddr;
 use pingora::{Error, ErrorType, Result};
 
+use tokio::time::sleep_until;
+
+use super::hold::{Hold, Passed};
+use super::patience::Patience;
 use super::presence;
 
 type Messages = Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
@@ -30,29 +36,46 @@ type Messages = Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'st
 /// Where the wrapped session is put when the wrapper is dropped.
 type Returned = Arc<Mutex<Option<ServerSession>>>;
 
-/// The body, until it can no longer be needed.
-type Body = Arc<Mutex<Bytes>>;
+/// What the proxy and the session in between have in common.
+#[derive(Default)]
+struct Shared {
+    /// The body, until it can no longer be needed.
+    body: Mutex<Bytes>,
+    hold: Mutex<Hold>,
+    patience: Mutex<Option<Arc<Patience>>>,
+}
 
 /// Takes the wrapper off again; see [`wrap`].
 pub struct Wrapped {
     returned: Returned,
-    body: Body,
+    shared: Arc<Shared>,
 }
 
 /// Lets `downstream` stand as a session with `body` already read. To be undone with [`Wrapped::unwrap`] before the
 /// session ends, or its connection cannot serve another request.
 pub fn wrap(downstream: &mut ServerSession, body: Bytes) -> Wrapped {
-    let (returned, body) = (Returned::default(), Arc::new(Mutex::new(body)));
+    let shared = Arc::new(Shared { body: Mutex::new(body), ..Shared::default() });
+    let returned = Returned::default();
     let inner = std::mem::replace(downstream, placeholder());
-    let replay = Replay { inner, returned: returned.clone(), body: body.clone() };
+    let replay = Replay { inner, returned: returned.clone(), shared: shared.clone(), torn: false };
     *downstream = ServerSession::new_custom(Box::new(replay));
-    Wrapped { returned, body }
+    Wrapped { returned, shared }
 }
 
 impl Wrapped {
     /// Lets the body go: an answer has begun, so it will not be sent again.
     pub fn release(&self) {
-        self.body.lock().clear();
+        self.shared.body.lock().clear();
+    }
+
+    /// The beginning of the answer, which may be held back.
+    pub fn hold(&self) -> MutexGuard<'_, Hold> {
+        self.shared.hold.lock()
+    }
+
+    /// Lets the try that begins now wait for its engine for so long.
+    pub fn wait(&self, patience: Patience) {
+        *self.shared.patience.lock() = Some(Arc::new(patience));
     }
 
     /// Puts the true session back.
@@ -70,10 +93,44 @@ fn placeholder() -> ServerSession {
     ServerSession::new_custom(Box::new(()))
 }
 
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn over(patience: Option<&Patience>) -> Box<Error> {
+    match patience {
+        Some(patience) => patience.over().await,
+        None => std::future::pending().await,
+    }
+}
+
 struct Replay {
     inner: ServerSession,
     returned: Returned,
-    body: Body,
+    shared: Arc<Shared>,
+    /// A write of what was held has begun and not ended: what the client has of it is unknown.
+    torn: bool,
+}
+
+impl Replay {
+    /// Sends what was held.
+    async fn let_go(&mut self) -> Result<()> {
+        let held = self.shared.hold.lock().take(Vec::new());
+        // Pingora drops this if the engine's next piece comes before the client takes the first.
+        self.torn = true;
+        self.send(held).await?;
+        self.torn = false;
+        Ok(())
+    }
+
+    async fn send(&mut self, pieces: Vec<HttpTask>) -> Result<bool> {
+        let over = self.inner.response_duplex_vec(pieces).await?;
+        self.shared.patience.lock().iter().for_each(|patience| patience.passed());
+        Ok(over)
+    }
 }
 
 impl Drop for Replay {
@@ -87,7 +144,7 @@ impl CustomSession for Replay {
     // What the wrapper is for: the body is done, and all of it is in the retry buffer.
 
     fn get_retry_buffer(&self) -> Option<Bytes> {
-        Some(self.body.lock().clone()).filter(|body| !body.is_empty())
+        Some(self.shared.body.lock().clone()).filter(|body| !body.is_empty())
     }
 
     fn retry_buffer_truncated(&self) -> bool {
@@ -101,20 +158,28 @@ impl CustomSession for Replay {
     }
 
     fn is_body_empty(&mut self) -> bool {
-        self.body.lock().is_empty()
+        self.shared.body.lock().is_empty()
     }
 
     async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {
         Ok(None)
     }
 
-    /// Ends only when the client goes away.
+    /// Ends only when the client goes away, or the engine has been waited for long enough. Pingora waits here whenever it waits
+    /// for the engine, and an error here ends the try: so what ends a wait is noticed here, a hold that is over too.
     async fn read_body_or_idle(&mut self, _no_body_expected: bool) -> Result<Option<Bytes>> {
         let socket = presence::socket(self.inner.digest());
-        tokio::select! {
-            read = self.inner.read_body_or_idle(true) => read,
-            () = presence::left(socket) => {
-                Error::e_explain(ErrorType::ConnectionClosed, "the client left while its next request was waiting")
+        let patience = self.shared.patience.lock().clone();
+        loop {
+            let held_until = self.shared.hold.lock().until();
+            tokio::select! {
+                read = self.inner.read_body_or_idle(true) => return read,
+                () = presence::left(socket.clone()) => {
+                    let what = "the client left while its next request was waiting";
+                    return Error::e_explain(ErrorType::ConnectionClosed, what);
+                }
+                error = over(patience.as_deref()) => return Err(error),
+                () = until(held_until) => self.let_go().await?,
             }
         }
     }
@@ -150,7 +215,15 @@ impl CustomSession for Replay {
     }
 
     async fn response_duplex_vec(&mut self, tasks: Vec<HttpTask>) -> Result<bool> {
-        self.inner.response_duplex_vec(tasks).await
+        if self.torn {
+            return Err(Error::explain(ErrorType::WriteError, "the client took too long for the header").into_down());
+        }
+        let passed = self.shared.hold.lock().pass(tasks);
+        match passed {
+            Passed::On(tasks) => self.send(tasks).await,
+            Passed::Held => Ok(false),
+            Passed::Failed(error) => Err(error),
+        }
     }
 
     fn set_read_timeout(&mut self, timeout: Option<Duration>) {

@@ -101,7 +101,7 @@ impl ProxyHttp for Proxy {
         answer: &mut ResponseHeader,
         context: &mut Context,
     ) -> Result<()> {
-        upstream::retry_on_status(answer, context)
+        upstream::retry_on_status(answer, context).await
     }
 
     fn fail_to_connect(

@@ -11,6 +11,7 @@ mod check;
 mod discovery;
 mod engine_url;
 mod fault;
+mod file;
 mod outline;
 mod place;
 mod schema;
@@ -35,8 +36,6 @@ use http::{HeaderName, HeaderValue};
 use place::Place;
 use serde::Deserialize;
 use std::cell::RefCell;
-use std::fs::File;
-use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -85,6 +84,8 @@ pub struct Server {
     pub response_headers: bool,
     /// Where what the routers know is kept over a restart; `None`: nowhere.
     pub state_file: Option<PathBuf>,
+    /// Where an old and a new process meet at an upgrade; `None`: in a folder of the system's for temporary files.
+    pub upgrade_socket: Option<PathBuf>,
     pub client_credentials: ClientCredentials,
     /// Whose pages may call from a browser: `*` or origins.
     pub origins: Vec<HeaderValue>,
@@ -299,6 +300,9 @@ impl Config {
         if self.server.state_file != new.server.state_file {
             settings.push("server.state_file");
         }
+        if self.server.upgrade_socket != new.server.upgrade_socket {
+            settings.push("server.upgrade_socket");
+        }
         settings
     }
 
@@ -321,9 +325,7 @@ impl Config {
 }
 
 fn read_text(path: &Path) -> Result<String, Faults> {
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(FILE_MAX as u64 + 1).read_to_end(&mut bytes))
+    let bytes = file::read(path, FILE_MAX as u64 + 1)
         .map_err(|error| Faults::one(path, None, format!("cannot be read: {error}")))?;
     String::from_utf8(bytes).map_err(|error| {
         let valid = String::from_utf8_lossy(&error.as_bytes()[..error.utf8_error().valid_up_to()]).into_owned();

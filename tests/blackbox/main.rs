@@ -49,6 +49,7 @@ mod slow_readers;
 mod smuggling;
 mod spill;
 mod state_file;
+mod states;
 mod status;
 mod stored;
 mod streams;

@@ -7,7 +7,10 @@
 //! The trait behind it is public in Pingora but hidden from its documentation; this file is all that leans on it, and
 //! the version of Pingora is pinned for it.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -23,43 +26,49 @@ use pingora::protocols::http::{HttpTask, ServerSession};
 use pingora::protocols::l4::socket::SocketAddr;
 use pingora::{Error, ErrorType, Result};
 
+use super::cork::Cork;
 use super::presence;
 
 type Messages = Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
 
-/// Where the wrapped session is put when the wrapper is dropped.
-type Returned = Arc<Mutex<Option<ServerSession>>>;
-
-/// The body, until it can no longer be needed.
-type Body = Arc<Mutex<Bytes>>;
-
 /// Takes the wrapper off again; see [`wrap`].
-pub struct Wrapped {
-    returned: Returned,
-    body: Body,
+pub struct Wrapped(Arc<Shared>);
+
+/// What the two sides of the wrapper share.
+struct Shared {
+    /// Where the wrapped session is put when the wrapper is dropped.
+    returned: Mutex<Option<ServerSession>>,
+    /// The body, until it can no longer be needed.
+    body: Mutex<Bytes>,
+    /// What holds the head back until the body has been written.
+    cork: Mutex<Option<Cork>>,
 }
 
 /// Lets `downstream` stand as a session with `body` already read. To be undone with [`Wrapped::unwrap`] before the
 /// session ends, or its connection cannot serve another request.
 pub fn wrap(downstream: &mut ServerSession, body: Bytes) -> Wrapped {
-    let (returned, body) = (Returned::default(), Arc::new(Mutex::new(body)));
+    let shared = Arc::new(Shared { returned: Mutex::default(), body: Mutex::new(body), cork: Mutex::default() });
     let inner = std::mem::replace(downstream, placeholder());
-    let replay = Replay { inner, returned: returned.clone(), body: body.clone() };
-    *downstream = ServerSession::new_custom(Box::new(replay));
-    Wrapped { returned, body }
+    *downstream = ServerSession::new_custom(Box::new(Replay { inner, shared: shared.clone(), left: None }));
+    Wrapped(shared)
 }
 
 impl Wrapped {
     /// Lets the body go: an answer has begun, so it will not be sent again.
     pub fn release(&self) {
-        self.body.lock().clear();
+        self.0.body.lock().clear();
+    }
+
+    /// Draws the cork as soon as Pingora has written the body.
+    pub fn draw_after_body(&self, cork: Cork) {
+        *self.0.cork.lock() = Some(cork);
     }
 
     /// Puts the true session back.
     pub fn unwrap(self, downstream: &mut ServerSession) {
         // Dropping the wrapper returns the true session.
         drop(std::mem::replace(downstream, placeholder()));
-        if let Some(inner) = self.returned.lock().take() {
+        if let Some(inner) = self.0.returned.lock().take() {
             *downstream = inner;
         }
     }
@@ -72,13 +81,29 @@ fn placeholder() -> ServerSession {
 
 struct Replay {
     inner: ServerSession,
-    returned: Returned,
-    body: Body,
+    shared: Arc<Shared>,
+    /// Ends when the client leaves: one for all pieces of an answer.
+    left: Option<Left>,
+}
+
+type Left = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
+
+/// Has the rest of this task go on first. Tokio's own also has the runtime look for events, which is a system call.
+async fn give_way() {
+    let mut gave = false;
+    poll_fn(|cx| match std::mem::replace(&mut gave, true) {
+        true => Poll::Ready(()),
+        false => {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
 }
 
 impl Drop for Replay {
     fn drop(&mut self) {
-        *self.returned.lock() = Some(std::mem::replace(&mut self.inner, placeholder()));
+        *self.shared.returned.lock() = Some(std::mem::replace(&mut self.inner, placeholder()));
     }
 }
 
@@ -87,7 +112,7 @@ impl CustomSession for Replay {
     // What the wrapper is for: the body is done, and all of it is in the retry buffer.
 
     fn get_retry_buffer(&self) -> Option<Bytes> {
-        Some(self.body.lock().clone()).filter(|body| !body.is_empty())
+        Some(self.shared.body.lock().clone()).filter(|body| !body.is_empty())
     }
 
     fn retry_buffer_truncated(&self) -> bool {
@@ -101,7 +126,7 @@ impl CustomSession for Replay {
     }
 
     fn is_body_empty(&mut self) -> bool {
-        self.body.lock().is_empty()
+        self.shared.body.lock().is_empty()
     }
 
     async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {
@@ -110,10 +135,18 @@ impl CustomSession for Replay {
 
     /// Ends only when the client goes away.
     async fn read_body_or_idle(&mut self, _no_body_expected: bool) -> Result<Option<Bytes>> {
-        let socket = presence::socket(self.inner.digest());
+        let cork = self.shared.cork.lock().take();
+        if let Some(cork) = cork {
+            // Pingora has the body in hand by now, and writes it as soon as this gives way.
+            give_way().await;
+            drop(cork);
+        }
+        let Replay { inner, left, .. } = self;
+        let left = left.get_or_insert_with(|| Box::pin(presence::left(presence::socket(inner.digest()))));
         tokio::select! {
-            read = self.inner.read_body_or_idle(true) => read,
-            () = presence::left(socket) => {
+            read = inner.read_body_or_idle(true) => read,
+            () = left => {
+                self.left = None;
                 Error::e_explain(ErrorType::ConnectionClosed, "the client left while its next request was waiting")
             }
         }

@@ -16,6 +16,7 @@ mod errors;
 mod failover;
 mod flood;
 mod framings;
+mod goaway;
 mod harness_itself;
 mod header_limits;
 mod headers;

@@ -3,7 +3,7 @@
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 APT_NEEDS := $(strip $(if $(shell command -v cmake),,cmake) $(if $(shell command -v cc),,build-essential))
 
-.PHONY: help setup build run demo test fuzz lint bench bench-edge setup-bench-edge measurements test-vllm record-vllm-cache test-clients setup-browser test-browser screenshots
+.PHONY: help setup build run demo test fuzz chaos lint bench bench-edge setup-bench-edge measurements test-vllm record-vllm-cache test-clients setup-browser test-browser screenshots test-prometheus
 
 help:
 	@echo 'make setup      install what is missing to build (cmake and a C compiler, through apt)'
@@ -12,12 +12,14 @@ help:
 	@echo 'make demo       four simulated replicas, the balancer, a few conversations; runs until Ctrl-C'
 	@echo 'make test       all tests that need nothing but this machine'
 	@echo 'make fuzz       the fuzzers for longer: a minute each, or FUZZ_SECONDS=600'
+	@echo 'make chaos      32 sessions while replicas fail at random, every answer checked: 10 minutes, or CHAOS="--seconds 60 --seed 1"'
 	@echo 'make lint       formatting and clippy, warnings denied'
 	@echo 'make bench      the benchmarks, as tables and as JSON'
 	@echo 'make bench-edge only what a request costs beside nginx and HAProxy (fetched from Debian, not installed)'
 	@echo 'make measurements  simulate what docs/measurements.md shows and draw its plots anew'
 	@echo 'make test-browser  the page in a headless Chromium (installed through apt, with Node.js)'
 	@echo 'make screenshots   pictures of the page under load, into target/screenshots/'
+	@echo 'make test-prometheus  the metrics, the alert rules and the dashboard by promtool (fetched through apt)'
 	@echo 'make test-clients  conversations by Claude Code, Codex and the OpenAI and Anthropic SDKs (installs them from npm and PyPI)'
 	@echo 'make test-vllm  the balancer before real vLLM servers on the CPU (downloads 2.8 GiB)'
 
@@ -45,6 +47,9 @@ FUZZ_SECONDS ?= 60
 
 fuzz: setup
 	FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --locked --release --test fuzz -- --nocapture
+
+chaos: build
+	target/release/homing-bench chaos $(CHAOS)
 
 lint: setup
 	cargo fmt --all --check
@@ -97,6 +102,17 @@ test-browser: setup-browser
 
 screenshots: setup-browser
 	node tests/browser/screenshots.mjs
+
+# Unpacked, not installed: the package would start a Prometheus, on the port that is Homing's by default.
+PROMTOOL := $(or $(shell command -v promtool),target/prometheus/usr/bin/promtool)
+
+target/prometheus/usr/bin/promtool:
+	mkdir -p target/prometheus
+	$(SUDO) apt-get update -qq
+	cd target/prometheus && apt-get download -qq prometheus && dpkg-deb -x prometheus_*.deb .
+
+test-prometheus: setup $(PROMTOOL)
+	PROMTOOL=$(abspath $(PROMTOOL)) cargo test --locked --test blackbox -- --include-ignored dashboards
 
 test-clients: setup
 ifneq ($(NODE_NEEDS),)

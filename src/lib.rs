@@ -2,12 +2,13 @@
 //!
 //! A request flows one way: `proxy` reads it, [`request`] says what it asks, [`routing`] decides, [`fleet`] counts it in,
 //! `proxy` sends it, and what the answer says of its tokens is counted as it passes. [`callers`] says who may ask at all.
-//! [`config`] and `admin` look in from the sides. `ARCHITECTURE.md` has the map and the invariants.
+//! [`config`] and `admin` look in from the sides, and [`terminal`] asks `admin`. `ARCHITECTURE.md` has the map and the invariants.
 
 mod admin;
 pub mod callers;
 pub mod config;
 mod decisions;
+mod figures;
 pub mod fleet;
 pub mod history;
 mod live;
@@ -17,5 +18,7 @@ mod reload;
 pub mod request;
 pub mod routing;
 mod serve;
+pub mod state;
+pub mod terminal;
 
 pub use serve::serve;

@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use homing::config::{Config, KeyHash};
+use homing::terminal::{self, Whereabouts};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -43,6 +44,29 @@ enum Command {
         /// The configuration to check
         file: PathBuf,
     },
+    /// Show how a running balancer stands: a table a model, a row a replica
+    Status {
+        #[command(flatten)]
+        whereabouts: Whereabouts,
+        /// Show it anew every two seconds, until Ctrl-C
+        #[arg(long, conflicts_with = "json")]
+        watch: bool,
+        /// As JSON, with everything that `GET /routing` says
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say where a request would go now, and why, without sending it
+    ///
+    /// Asks a running balancer, which counts nothing and keeps nothing of it
+    Explain {
+        /// The request as it stands in HTTP/1: its first line, its headers, an empty line, its body
+        file: PathBuf,
+        #[command(flatten)]
+        whereabouts: Whereabouts,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Print a new API key for a caller, and its hash for the configuration
     ///
     /// The key is shown this once and kept nowhere: what is configured is its hash
@@ -57,6 +81,13 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Serve { config } => homing::serve(&config).map_err(|error| format!("homing: {error}")),
         Command::Check { file } => check(&file),
+        Command::Status { whereabouts, watch: true, .. } => {
+            whereabouts.admin().and_then(|admin| terminal::watch(&admin))
+        }
+        Command::Status { whereabouts, json, .. } => whereabouts.admin().and_then(|admin| terminal::show(&admin, json)),
+        Command::Explain { file, whereabouts, json } => {
+            whereabouts.admin().and_then(|admin| terminal::explain(&admin, &file, json))
+        }
         Command::Key => key(),
         Command::Schema => {
             println!("{:#}", homing::config::schema());

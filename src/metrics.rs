@@ -22,7 +22,11 @@ pub struct Metrics {
     pub prompt_tokens: IntCounterVec,
     pub completion_tokens: IntCounterVec,
     pub retries: IntCounterVec,
+    pub stream_errors: IntCounterVec,
+    pub hangs: IntCounterVec,
     pub reloads: IntCounterVec,
+    pub last_reload_successful: IntGauge,
+    pub state_writes: IntCounterVec,
     pub caller_requests: IntCounterVec,
     pub caller_tokens: IntCounterVec,
     pub caller_refused: IntCounterVec,
@@ -74,6 +78,11 @@ impl Metrics {
         let start = make.gauge("homing_start_time_seconds", "When this process began to serve, since 1970.");
         let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         start.set(since_1970.map_or(0.0, |time| time.as_secs_f64()));
+        let last_reload_successful = make.int_gauge(
+            "homing_last_reload_successful",
+            "1 if the configuration that was last told to be loaded is in force, 0 if it was refused.",
+        );
+        last_reload_successful.set(1);
         Metrics {
             requests: make.counters(
                 "homing_requests_total",
@@ -111,7 +120,23 @@ impl Metrics {
                 "Tries on another replica, by the one that failed and what it did.",
                 &["model", "replica", "reason"],
             ),
-            reloads: make.counters("homing_reloads_total", "Configuration reloads.", &["outcome"]),
+            stream_errors: make.counters(
+                "homing_stream_errors_total",
+                "Streams in which the engine sent an error that the client read.",
+                &["model", "replica"],
+            ),
+            hangs: make.counters(
+                "homing_hangs_total",
+                "Times that an engine did nothing for those who waited for it.",
+                &["model", "engine"],
+            ),
+            last_reload_successful,
+            reloads: make.outcomes("homing_reloads_total", "Configuration reloads.", ["ok", "refused"]),
+            state_writes: make.outcomes(
+                "homing_state_writes_total",
+                "Times that the state file was to be written.",
+                ["ok", "failed"],
+            ),
             caller_requests: make.counters(
                 "homing_caller_requests_total",
                 "Requests of a caller that have ended.",
@@ -214,7 +239,7 @@ impl FleetGauges {
             linger: make.gauges("homing_linger_seconds", "How long an idle conversation keeps its place.", &["model"]),
             held_tokens: make.int_gauges(
                 "homing_replica_held_tokens",
-                "Tokens of the conversations that have a place on a replica.",
+                "Tokens of the conversations that have a place on a replica, and of all that runs there.",
                 &replica,
             ),
             capacity_tokens: make.int_gauges(
@@ -299,6 +324,13 @@ impl Maker {
 
     fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
         self.register(IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    /// Counters of what is rare, by its outcome: at 0 from the start, so that the first of a kind is an increase.
+    fn outcomes(&self, name: &str, help: &str, outcomes: [&str; 2]) -> IntCounterVec {
+        let counters = self.counters(name, help, &["outcome"]);
+        outcomes.iter().for_each(|outcome| drop(counters.with_label_values(&[outcome])));
+        counters
     }
 
     fn int_gauges(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {

@@ -24,9 +24,10 @@ use crate::config::Config;
 use crate::decisions::Decisions;
 use crate::fleet::{DiscoverService, Discoverer, Fetcher, ScrapeService, Scraper, WakeService, tcp_keepalive};
 use crate::live::{Current, Live};
-use crate::proxy::{AccessLog, Activity, Buffered, Edge, Listeners, PINGORA_TRIES, Proxy};
+use crate::proxy::{AccessLog, Activity, Buffered, Edge, Explainer, Listeners, PINGORA_TRIES, Proxy};
 use crate::reload::{ReloadService, Reloader};
-use crate::request::KeyHasher;
+use crate::request::{KeyHasher, RoutingKey};
+use crate::state::{self, Keeper};
 
 /// Pingora sleeps this long after a shutdown began before it stops its runtimes, whatever is in flight. The shutdown
 /// service below ends the process long before.
@@ -48,10 +49,11 @@ pub fn serve(path: &Path) -> Result<(), String> {
     let bound: Vec<SocketAddr> = sockets.iter().map(|(address, _)| *address).collect();
     let listeners = Arc::new(Listeners::new(&config.listen, &bound)?);
     let access_log = AccessLog::start().map_err(|error| format!("the access log has no thread: {error}"))?;
+    let live: Current = Arc::new(ArcSwap::from_pointee(Live::new(&config)));
+    let (key, keeper) = kept_state(&config, &live)?;
 
     raise_open_files(config.server.limits.connections);
     let mut server = Server::new_with_opt_and_conf(None, pingora_configuration(&config));
-    let live: Current = Arc::new(ArcSwap::from_pointee(Live::new(&config)));
     let activity = Arc::new(Activity::default());
     let scraper = Arc::new(Scraper::new(live.load().fleet.clone(), config.scrape.clone()));
     let discoverer = Arc::new(Discoverer { live: live.clone(), scraper: scraper.clone(), changed: Notify::new() });
@@ -65,17 +67,19 @@ pub fn serve(path: &Path) -> Result<(), String> {
         started: config,
     });
     let decisions = Arc::new(Decisions::default());
+    let (keys, buffered) = (KeyHasher::new(key), Arc::new(Buffered::default()));
+    let explainer = Explainer { live: live.clone(), keys: keys.clone(), buffered: buffered.clone() };
     let proxy = Proxy {
         live: live.clone(),
-        keys: KeyHasher::new(random_seed()?),
+        keys,
         activity: activity.clone(),
-        buffered: Arc::new(Buffered::default()),
+        buffered,
         fetcher: Fetcher::default(),
         access_log: access_log.clone(),
         decisions: decisions.clone(),
     };
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let admin = Admin { live: live.clone(), reloader: reloader.clone(), decisions, since };
+    let admin = Admin { live: live.clone(), reloader: reloader.clone(), decisions, explainer, since };
 
     let proxy = pingora_proxy::http_proxy(&server.configuration, proxy);
     let mut edge = Service::new("edge".into(), Edge::new(proxy, live.clone(), activity.clone(), listeners.clone()));
@@ -99,9 +103,23 @@ pub fn serve(path: &Path) -> Result<(), String> {
     server.add_service(background_service("wake", WakeService(live.clone())));
     server.add_service(background_service("history", HistoryService(live.clone())));
     server.add_service(background_service("reload", ReloadService(reloader)));
-    server.add_service(background_service("shutdown", Shutdown { activity, live, access_log }));
+    server.add_service(background_service("shutdown", Shutdown { activity, live, access_log, keeper: keeper.clone() }));
     server.run(RunArgs::default());
+    // After SIGINT; every other end is the shutdown service's.
+    keeper.inspect(|keeper| keeper.write());
     Ok(())
+}
+
+/// The routing key, and who keeps the state file where there is one. What it held is back in the fleet then.
+fn kept_state(config: &Config, live: &Current) -> Result<(RoutingKey, Option<Arc<Keeper>>), String> {
+    let Some(path) = &config.server.state_file else { return Ok((random_key()?, None)) };
+    let key = match state::take_back(path, &live.load().fleet) {
+        Some(key) => key,
+        None => random_key()?,
+    };
+    let keeper = Arc::new(Keeper::new(path, key, live.clone()));
+    keeper.clone().start()?;
+    Ok((key, Some(keeper)))
 }
 
 fn pingora_configuration(config: &Config) -> ServerConf {
@@ -146,10 +164,10 @@ fn raise_open_files(connections: usize) {
     }
 }
 
-fn random_seed() -> Result<[u8; 16], String> {
-    let mut seed = [0; 16];
-    getrandom::fill(&mut seed).map_err(|error| format!("the system gives no random numbers: {error}"))?;
-    Ok(seed)
+fn random_key() -> Result<RoutingKey, String> {
+    let mut key = [0; 16];
+    getrandom::fill(&mut key).map_err(|error| format!("the system gives no random numbers: {error}"))?;
+    Ok(key)
 }
 
 /// Hands the sockets to Pingora, which looks for them by address before it opens its own.
@@ -209,6 +227,7 @@ struct Shutdown {
     activity: Arc<Activity>,
     live: Current,
     access_log: AccessLog,
+    keeper: Option<Arc<Keeper>>,
 }
 
 #[async_trait]
@@ -229,6 +248,7 @@ impl BackgroundService for Shutdown {
             None => info!("stopped: nothing was cut off"),
         }
         self.access_log.flush();
+        self.keeper.as_ref().inspect(|keeper| keeper.write());
         std::process::exit(0);
     }
 }

@@ -39,6 +39,7 @@ fn the_reference_states_the_defaults() {
     assert_eq!(stated.idle_forget, default.idle_forget);
     assert_eq!(stated.conversations_max, default.conversations_max);
     assert_eq!(stated.admission, default.admission);
+    assert_eq!(stated.timeouts, default.timeouts);
     assert_eq!(default.admission, Admission::default());
 }
 
@@ -54,6 +55,7 @@ server:
   access_log: off
   response_headers: no
   client_credentials: drop
+  state_file: kept/state
   limits: {body: 512MiB, buffered: 1073741824, header_read: 500 ms, body_read: 2min, idle: 5 s, connections: 7}
   http2: {streams: 3, header_list: 16 KiB, window: 65536}
 session: {headers: [X-Session], sources: [opening, body_user], agents: together}
@@ -75,6 +77,7 @@ models:
     assert_eq!(config.server.access_log, AccessLog::Off);
     assert!(!config.server.response_headers);
     assert_eq!(config.server.client_credentials, ClientCredentials::Drop);
+    assert_eq!(config.server.state_file.as_deref(), Some(Path::new("kept/state")));
     let limits = &config.server.limits;
     assert_eq!((limits.body_bytes, limits.buffered_bytes), (1 << 29, 1 << 30));
     assert_eq!(limits.header_read, Duration::from_millis(500));
@@ -250,10 +253,10 @@ models: [{name: a, affinity: off, replicas: [{url: 'http://h:2'}]}]",
         "\
 listen: [{address: '127.0.0.1:8081'}]
 admin: {address: '127.0.0.1:9091'}
-server: {threads: 3}
+server: {threads: 3, state_file: kept}
 models: [{replicas: [{url: 'http://h:1'}]}]",
     );
-    assert_eq!(running.needs_restart(&bound), ["listen", "admin.address", "server.threads"]);
+    assert_eq!(running.needs_restart(&bound), ["listen", "admin.address", "server.threads", "server.state_file"]);
 }
 
 /// The row of the table in docs/configuring.md: setting, default, range.
@@ -293,6 +296,11 @@ fn the_document_states_defaults_and_ranges() {
     assert_documented("models[].replicas[].data_parallel_size", settings::DATA_PARALLEL_SIZE);
     assert_documented("models[].replicas.every", settings::DISCOVERY_EVERY);
     assert_documented("models[].admission.max_wait", settings::MAX_WAIT);
+    assert_documented("models[].timeouts.connect", settings::CONNECT);
+    assert_documented("models[].timeouts.hang", settings::HANG);
+    assert_documented("models[].timeouts.first_byte", settings::FIRST_BYTE);
+    assert_documented("models[].timeouts.idle_stream", settings::IDLE_STREAM);
+    assert_documented("models[].timeouts.total", settings::TOTAL);
     assert_documented("models[].admission.parked_max", settings::PARKED);
     assert_eq!(row("models[].admission.rotate").1, format!("off, or {}", settings::ROTATE));
     assert_eq!(row("models[].admission.linger").1, format!("auto, or {}", settings::LINGER));
@@ -326,6 +334,7 @@ fn every_setting_stands_in_the_document_and_the_reference() {
         ("models[].", "models: [{x: 1}]".into()),
         ("models[].tls.", "models: [{tls: {x: 1}}]".into()),
         ("models[].admission.", "models: [{admission: {x: 1}}]".into()),
+        ("models[].timeouts.", "models: [{timeouts: {x: 1}}]".into()),
         ("models[].replicas[].", "models: [{replicas: [{x: 1}]}]".into()),
     ];
     for (prefix, yaml) in sections {

@@ -136,3 +136,20 @@ fn body(words: &str) -> String {
     let session = r#"{\"session_id\":\"11111111-2222-3333-4444-555555555555\"}"#;
     format!(r#"{{"model":"m","messages":[{messages}],"metadata":{{"user_id":"{session}"}},"stream":true}}"#)
 }
+
+/// What the router is locked for while its conversations are saved.
+#[divan::bench(sample_count = 20)]
+fn save(bencher: Bencher) {
+    let router = full_router(8, Admission::default(), 0.5);
+    bencher.bench_local(|| black_box(router.save(Time(0))));
+}
+
+/// What the process waits for at its start.
+#[divan::bench(sample_count = 20)]
+fn restore(bencher: Bencher) {
+    let saved = full_router(8, Admission::default(), 0.5).save(Time(0));
+    bencher.with_inputs(|| full_router(8, Admission::default(), 0.5)).bench_local_values(|mut router| {
+        router.restore(&saved, std::time::Duration::ZERO, Time(0));
+        router
+    });
+}

@@ -1,16 +1,29 @@
 //! The balancer under observation: the `homing` binary as a process of its own.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use parking_lot::Mutex;
+use serde_json::Value;
 
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, Command};
 
 /// Time for the balancer to say where it listens.
 const START_MAX: Duration = Duration::from_secs(10);
+
+/// Time between two questions whether it is idle.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Lines of a log that are kept.
+const KEPT_MAX: usize = 10_000;
 
 /// The model that a balancer serves, and how.
 pub struct Served<'a> {
@@ -28,7 +41,39 @@ pub struct Balancer {
     pub address: SocketAddr,
     /// Where metrics and routing are.
     pub admin: SocketAddr,
+    pid: u32,
     process: Child,
+}
+
+/// What becomes of the lines that a balancer logs.
+#[derive(Clone)]
+pub struct Log(Option<Arc<Mutex<VecDeque<String>>>>);
+
+impl Log {
+    /// They are shown on standard error.
+    pub fn shown() -> Log {
+        Log(None)
+    }
+
+    /// The last ones are kept.
+    pub fn keep() -> Log {
+        Log(Some(Arc::default()))
+    }
+
+    /// Those that were kept and hold this text.
+    pub fn lines(&self, text: &str) -> Vec<String> {
+        let kept = self.0.iter().flat_map(|lines| lines.lock().iter().cloned().collect::<Vec<_>>());
+        kept.filter(|line| line.contains(text)).collect()
+    }
+
+    fn take(&self, line: String) {
+        let Some(kept) = &self.0 else { return eprintln!("{line}") };
+        let mut kept = kept.lock();
+        if kept.len() == KEPT_MAX {
+            kept.pop_front();
+        }
+        kept.push_back(line);
+    }
 }
 
 impl Balancer {
@@ -37,8 +82,16 @@ impl Balancer {
     /// # Errors
     /// When it cannot be started or does not say in time where it listens.
     pub async fn start(binary: &Path, folder: &Path, model: &Served<'_>, replicas: &[SocketAddr]) -> io::Result<Self> {
+        Self::launch(binary, folder, &configuration(model, replicas), Log::shown()).await
+    }
+
+    /// The same with a configuration of one's own, which has it listen on one address.
+    ///
+    /// # Errors
+    /// As [`Balancer::start`].
+    pub async fn launch(binary: &Path, folder: &Path, configuration: &str, log: Log) -> io::Result<Self> {
         let file = folder.join("homing.yaml");
-        std::fs::write(&file, configuration(model, replicas))?;
+        std::fs::write(&file, configuration)?;
         let mut process = Command::new(binary)
             .args(["serve".as_ref(), "--config".as_ref(), file.as_os_str()])
             .stdin(Stdio::null())
@@ -47,17 +100,55 @@ impl Balancer {
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", binary.display())))?;
-        let log = process.stderr.take().ok_or_else(|| io::Error::other("the balancer has no log"))?;
-        let mut log = BufReader::new(log).lines();
-        let addresses = tokio::time::timeout(START_MAX, addresses(&mut log)).await;
+        let pid = process.id().ok_or_else(|| io::Error::other("the balancer has no number"))?;
+        let stderr = process.stderr.take().ok_or_else(|| io::Error::other("the balancer has no log"))?;
+        let mut lines = BufReader::new(stderr).lines();
+        let addresses = tokio::time::timeout(START_MAX, addresses(&mut lines)).await;
         let (address, admin) =
             addresses.map_err(|_| io::Error::other("the balancer does not say where it listens"))??;
         tokio::spawn(async move {
-            while let Ok(Some(line)) = log.next_line().await {
-                eprintln!("{line}");
+            while let Ok(Some(line)) = lines.next_line().await {
+                log.take(line);
             }
         });
-        Ok(Self { address, admin, process })
+        Ok(Self { address, admin, pid, process })
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Sends its process a signal.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(kill(Pid::from_raw(self.pid.cast_signed()), signal)?)
+    }
+
+    /// Waits until nothing is in flight.
+    ///
+    /// # Errors
+    /// What it says of its routing if that does not come to be in time.
+    pub async fn becomes_idle(&self, time: Duration) -> Result<(), String> {
+        let until = Instant::now() + time;
+        loop {
+            let said = match reqwest::get(format!("http://{}/routing", self.admin)).await {
+                Ok(answer) => answer.text().await,
+                Err(error) => Err(error),
+            };
+            let said = said.map_err(|error| format!("it does not say what is in flight: {error}"))?;
+            let routing: Value = serde_json::from_str(&said).map_err(|error| format!("{error} in {said}"))?;
+            let models = routing["models"].as_array().ok_or_else(|| format!("no models in {said}"))?;
+            if models.iter().all(|model| model.pointer("/totals/in_flight") == Some(&0.into())) {
+                return Ok(());
+            }
+            if Instant::now() >= until {
+                return Err(format!("something is still in flight: {said}"));
+            }
+            tokio::time::sleep(POLL).await;
+        }
     }
 
     /// Waits for its end, which nobody asked for.

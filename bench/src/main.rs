@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use homing_bench::demo;
 use homing_bench::engine::Profile;
 use homing_bench::experiment::RampArgs;
 use homing_bench::fleet::{Fleet, FleetConfig};
 use homing_bench::live::SessionsArgs;
+use homing_bench::{chaos, demo};
 
 /// Simulated vLLM replicas, session load and the routing experiment for Homing.
 #[derive(Parser)]
@@ -30,6 +31,8 @@ enum Command {
         #[arg(long, default_value = "target/release/homing")]
         homing: PathBuf,
     },
+    /// Holds the balancer against faults at random and checks every answer.
+    Chaos(ChaosArgs),
     /// Runs the experiment in virtual time: what each way to choose a replica does to caches and waiting times.
     Ramp(RampArgs),
     /// Sends a load over HTTP to a balancer or an engine.
@@ -58,10 +61,24 @@ struct FleetArgs {
     answer_tokens: Option<u32>,
 }
 
+#[derive(Args)]
+struct ChaosArgs {
+    /// The balancer's binary.
+    #[arg(long, default_value = "target/release/homing")]
+    homing: PathBuf,
+    /// How long, in seconds.
+    #[arg(long, default_value_t = 600)]
+    seconds: u64,
+    /// The seed of everything random [default: a new one, which is printed].
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Fleet(args) => fleet(args),
         Command::Sessions(args) => block_on(args.run()),
+        Command::Chaos(args) => block_on(chaos(args)),
         Command::Ramp(args) => args.run(),
         Command::Demo { homing } => block_on(async { demo::run(&homing).await.map_err(|error| error.to_string()) }),
     };
@@ -96,4 +113,13 @@ fn fleet(args: FleetArgs) -> Result<(), String> {
             _ = tokio::signal::ctrl_c() => Ok(()),
         }
     })
+}
+
+async fn chaos(args: ChaosArgs) -> Result<(), String> {
+    let seed = args.seed.unwrap_or_else(chaos::any_seed);
+    println!("seed {seed}");
+    let plan = chaos::Plan { homing: args.homing, duration: Duration::from_secs(args.seconds), seed };
+    let verdict = chaos::run(&plan).await?;
+    println!("{verdict}");
+    if verdict.holds() { Ok(()) } else { Err(format!("run it again with --seed {seed}")) }
 }

@@ -24,7 +24,9 @@ use crate::decisions::Decisions;
 use crate::fleet::Model;
 use crate::live::Current;
 use crate::metrics::METRICS;
+use crate::proxy::Explainer;
 use crate::reload::Reloader;
+use crate::request::Dialect;
 use query::Query;
 
 pub use ticker::HistoryService;
@@ -34,6 +36,7 @@ pub struct Admin {
     pub live: Current,
     pub reloader: Arc<Reloader>,
     pub decisions: Arc<Decisions>,
+    pub explainer: Explainer,
     /// When the counters began, in seconds since 1970.
     pub since: u64,
 }
@@ -51,6 +54,9 @@ impl ServeHttp for Admin {
         let (method, path) = (request.method.clone(), request.uri.path().to_owned());
         let query = request.uri.query().unwrap_or_default().to_owned();
         let allowed = self.allowed(session.get_header_bytes(header::AUTHORIZATION));
+        if allowed && (path.as_str(), &method) == ("/explain", &Method::POST) {
+            return with_length(self.explain(session).await, false);
+        }
         if tokio::time::timeout(BODY_TIME_MAX, discard_body(session)).await.is_err() {
             session.set_keepalive(None);
         }
@@ -63,7 +69,7 @@ impl ServeHttp for Admin {
             "/metrics" => reading(&method, || self.metrics()),
             "/routing" => reading(&method, || json_answer(StatusCode::OK, &self.routing())),
             "/reload" if method == Method::POST => self.reload().await,
-            "/reload" => not_allowed("POST"),
+            "/reload" | "/explain" => not_allowed("POST"),
             path => reading(&method, || self.shown(path, &Query(&query)).unwrap_or_else(not_found)),
         };
         with_length(answer, method == Method::HEAD)
@@ -119,6 +125,23 @@ impl Admin {
     fn model(&self, name: &str) -> Option<Arc<Model>> {
         let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
         self.live.load().fleet.models().iter().find(|model| model.label() == name).cloned()
+    }
+
+    /// Says what would become of the request that is the body of this one.
+    async fn explain(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+        let (saved, _held) = match self.explainer.saved(session).await {
+            Ok(saved) => saved,
+            Err(error) => {
+                session.set_keepalive(None);
+                return json_answer(error.status(Dialect::OpenAi), &json!({"error": error.message()}));
+            }
+        };
+        match self.explainer.explain(&saved) {
+            Ok(explained) => json_answer(StatusCode::OK, &json!(explained)),
+            Err(fault) => {
+                json_answer(StatusCode::BAD_REQUEST, &json!({"error": format!("the saved request: {fault}")}))
+            }
+        }
     }
 
     async fn reload(&self) -> Response<Vec<u8>> {

@@ -36,6 +36,7 @@ impl Exceeded {
 }
 
 /// A minute's requests may come at once; from then on they are due again one by one.
+#[derive(Clone, Copy)]
 struct Bucket {
     /// Requests due.
     tokens: f64,
@@ -70,27 +71,26 @@ impl Limits {
     /// Counts a request in.
     pub fn enter(&self, caller: &Caller, now: Time) -> Result<(), Exceeded> {
         let mut used = self.0.lock();
-        if caller.in_flight.is_some_and(|most| used.in_flight >= most) {
-            return Err(Exceeded::InFlight { retry_after_s: 1 });
-        }
-        used.bucket.take(caller.requests_per_minute, now)?;
+        used.bucket = used.with_another(caller, now)?;
         used.in_flight += 1;
         Ok(())
+    }
+
+    /// Whether a request could be counted in, and its conversation. Counts nothing.
+    pub fn would_take(&self, caller: &Caller, conversation: Option<Key>, now: Time) -> Result<(), Exceeded> {
+        let used = self.0.lock();
+        used.with_another(caller, now)?;
+        conversation.map_or(Ok(()), |conversation| used.has_room(caller, conversation, now))
     }
 
     /// Counts the conversation of a request in, once for all of its turns.
     pub fn converse(&self, caller: &Caller, conversation: Key, now: Time) -> Result<(), Exceeded> {
         let Some(most) = caller.conversations else { return Ok(()) };
         let mut used = self.0.lock();
+        used.has_room(caller, conversation, now)?;
         let held = &mut used.conversations;
-        if held.len() >= most as usize && !held.contains_key(&conversation) {
-            held.retain(|_, held| held.left(now) > Duration::ZERO);
-            if held.len() >= most as usize {
-                let soonest = held.values().map(|held| held.left(now)).min().unwrap_or_default();
-                return Err(Exceeded::Conversations {
-                    retry_after_s: soonest.as_millis().div_ceil(1000).max(1) as u64,
-                });
-            }
+        if held.len() >= most as usize {
+            held.retain(|key, held| *key == conversation || held.left(now) > Duration::ZERO);
         }
         held.entry(conversation).or_insert(Held { in_flight: 0, used: now }).in_flight += 1;
         Ok(())
@@ -111,18 +111,41 @@ impl Limits {
     }
 }
 
+impl Used {
+    /// The bucket as another request leaves it.
+    fn with_another(&self, caller: &Caller, now: Time) -> Result<Bucket, Exceeded> {
+        if caller.in_flight.is_some_and(|most| self.in_flight >= most) {
+            return Err(Exceeded::InFlight { retry_after_s: 1 });
+        }
+        self.bucket.less_one(caller.requests_per_minute, now)
+    }
+
+    /// Whether a conversation is held, or one more may be.
+    fn has_room(&self, caller: &Caller, conversation: Key, now: Time) -> Result<(), Exceeded> {
+        let held = &self.conversations;
+        let most = caller.conversations.map_or(usize::MAX, |most| most as usize);
+        if held.len() < most || held.contains_key(&conversation) {
+            return Ok(());
+        }
+        let left = || held.values().map(|held| held.left(now)).filter(|left| *left > Duration::ZERO);
+        if left().count() < most {
+            return Ok(());
+        }
+        let soonest = left().min().unwrap_or_default();
+        Err(Exceeded::Conversations { retry_after_s: soonest.as_millis().div_ceil(1000).max(1) as u64 })
+    }
+}
+
 impl Bucket {
-    fn take(&mut self, per_minute: Option<u32>, now: Time) -> Result<(), Exceeded> {
-        let Some(per_minute) = per_minute.map(f64::from) else { return Ok(()) };
+    fn less_one(self, per_minute: Option<u32>, now: Time) -> Result<Bucket, Exceeded> {
+        let Some(per_minute) = per_minute.map(f64::from) else { return Ok(self) };
         let due = now.since(self.at).as_secs_f64() * per_minute / 60.0;
-        self.tokens = (self.tokens + due).min(per_minute);
-        self.at = now;
-        if self.tokens < 1.0 {
-            let wait_s = (1.0 - self.tokens) * 60.0 / per_minute;
+        let tokens = (self.tokens + due).min(per_minute);
+        if tokens < 1.0 {
+            let wait_s = (1.0 - tokens) * 60.0 / per_minute;
             return Err(Exceeded::Rate { retry_after_s: (wait_s.ceil() as u64).max(1) });
         }
-        self.tokens -= 1.0;
-        Ok(())
+        Ok(Bucket { tokens: tokens - 1.0, at: now })
     }
 }
 

@@ -105,6 +105,14 @@ impl Caller {
         self.limits.enter(&self.settings, now())?;
         Ok(Admitted { caller: self.clone(), conversation: None })
     }
+
+    /// Whether a request of it would be counted in, and its conversation. Counts nothing.
+    ///
+    /// # Errors
+    /// If that would be one too many.
+    pub fn would_admit(&self, conversation: Option<Key>) -> Result<(), Exceeded> {
+        self.limits.would_take(&self.settings, conversation, now())
+    }
 }
 
 impl Admitted {

@@ -4,7 +4,7 @@ use super::discovery::discovery;
 use super::place::{Place, Section};
 use super::{
     AccessLog, Admin, Agents, Alias, ClientCredentials, Config, Engine, EngineUrl, Http2, Limits, Listen, Model,
-    Replicas, Scrape, Secret, Server, SessionRules, SpillThreshold, Transport, callers, settings, tls,
+    Replicas, Scrape, Secret, Server, SessionRules, SpillThreshold, Timeouts, Transport, callers, settings, tls,
 };
 use crate::request::source::KeySource;
 use crate::routing::{Admission, AdmissionMode, Overdue};
@@ -18,7 +18,7 @@ pub(super) fn config(root: &Place, folder: &Path) -> Config {
         let mut bound = Vec::new();
         let listen = listen(&s.place("listen"), &mut bound, folder).unwrap_or_default();
         let admin = admin(&s.place("admin"), &mut bound, folder);
-        let (server, session) = (server(&s.place("server")), session(&s.place("session")));
+        let (server, session) = (server(&s.place("server"), folder), session(&s.place("session")));
         let (scrape, callers) = (scrape(&s.place("scrape")), s.place("callers"));
         let models = models(&s.place("models"), &bound, folder).unwrap_or_default();
         let named = models.iter().all(|model| model.name.is_some());
@@ -44,7 +44,8 @@ fn listen(place: &Place, bound: &mut Vec<SocketAddr>, folder: &Path) -> Option<V
     })
 }
 
-fn admin(place: &Place, bound: &mut Vec<SocketAddr>, folder: &Path) -> Admin {
+/// The admin address, and its token if there is one.
+pub(super) fn admin(place: &Place, bound: &mut Vec<SocketAddr>, folder: &Path) -> Admin {
     place.section(|s| {
         let place = s.place("address");
         let address = match place.is_given() {
@@ -84,12 +85,14 @@ fn bind(place: &Place, address: SocketAddr, bound: &mut Vec<SocketAddr>) {
     bound.push(address);
 }
 
-fn server(place: &Place) -> Server {
+fn server(place: &Place, folder: &Path) -> Server {
     place.section(|s| Server {
         threads: s.within("threads", &settings::threads()),
         grace: s.within("grace", &settings::GRACE),
         access_log: s.get("access_log", AccessLog::Text, Place::choice),
         response_headers: s.get("response_headers", true, Place::switch),
+        state_file: s
+            .get("state_file", None, |place| place.text(settings::PATH_MAX).map(|path| Some(folder.join(path)))),
         client_credentials: s.get("client_credentials", ClientCredentials::Pass, Place::choice),
         origins: s.place("cors").section(|s| s.get("origins", Vec::new(), origins)),
         limits: s.place("limits").section(limits),
@@ -188,6 +191,13 @@ fn models(place: &Place, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Mode
                     s.get("kv_cache_tokens", None, |place| place.within(&settings::KV_CACHE_TOKENS).map(Some)),
                 ..s.get("admission", Admission::default(), admission)
             },
+            timeouts: s.place("timeouts").section(|s| Timeouts {
+                connect: s.within("connect", &settings::CONNECT),
+                hang: s.within("hang", &settings::HANG),
+                first_byte: s.within("first_byte", &settings::FIRST_BYTE),
+                idle_stream: s.within("idle_stream", &settings::IDLE_STREAM),
+                total: s.within("total", &settings::TOTAL),
+            }),
             replicas: {
                 let transport = transport(s, &Transport::default(), true, folder);
                 let found = replicas(&s.place("replicas"), &transport, bound, folder);

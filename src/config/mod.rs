@@ -11,6 +11,7 @@ mod check;
 mod discovery;
 mod engine_url;
 mod fault;
+mod file;
 mod outline;
 mod place;
 mod schema;
@@ -35,10 +36,8 @@ use http::{HeaderName, HeaderValue};
 use place::Place;
 use serde::Deserialize;
 use std::cell::RefCell;
-use std::fs::File;
-use std::io::Read;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The largest configuration file, in bytes.
@@ -83,6 +82,8 @@ pub struct Server {
     pub access_log: AccessLog,
     /// Whether answers carry `x-homing-replica` and `x-homing-decision`.
     pub response_headers: bool,
+    /// Where what the routers know is kept over a restart; `None`: nowhere.
+    pub state_file: Option<PathBuf>,
     pub client_credentials: ClientCredentials,
     /// Whose pages may call from a browser: `*` or origins.
     pub origins: Vec<HeaderValue>,
@@ -186,7 +187,24 @@ pub struct Model {
     pub conversations_max: usize,
     /// Whether new conversations wait for room in the caches, and how.
     pub admission: Admission,
+    pub timeouts: Timeouts,
     pub replicas: Replicas,
+}
+
+/// How long requests wait for their engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// To connect, a TLS handshake included.
+    pub connect: Duration,
+    /// For any sign of life of an engine that has something to do, before that is tried elsewhere. An engine that still reads a
+    /// long prompt is given more.
+    pub hang: Duration,
+    /// For the first byte of an answer, while its engine shows no sign of life.
+    pub first_byte: Duration,
+    /// For the next byte, while the engine shows no sign of life.
+    pub idle_stream: Duration,
+    /// For the whole of it, whatever happens.
+    pub total: Duration,
 }
 
 /// Which replicas a model has.
@@ -252,6 +270,15 @@ impl Config {
         checked(path, text, check::config)
     }
 
+    /// Reads the admin address and its token from a file, whatever else stands there: for who only asks the balancer that
+    /// it configures, and may not have its keys and certificates at hand.
+    ///
+    /// # Errors
+    /// Every fault in these.
+    pub fn load_admin(path: &Path) -> Result<Admin, Faults> {
+        checked(path, &read_text(path)?, |root, folder| check::admin(&root.alone("admin"), &mut Vec::new(), folder))
+    }
+
     /// The settings in which `new` differs and which this process cannot change while it runs: sockets are bound and
     /// threads are started once. Everything else takes effect on reload.
     pub fn needs_restart(&self, new: &Config) -> Vec<&'static str> {
@@ -267,6 +294,9 @@ impl Config {
         }
         if self.server.threads != new.server.threads {
             settings.push("server.threads");
+        }
+        if self.server.state_file != new.server.state_file {
+            settings.push("server.state_file");
         }
         settings
     }
@@ -290,9 +320,7 @@ impl Config {
 }
 
 fn read_text(path: &Path) -> Result<String, Faults> {
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(FILE_MAX as u64 + 1).read_to_end(&mut bytes))
+    let bytes = file::read(path, FILE_MAX as u64 + 1)
         .map_err(|error| Faults::one(path, None, format!("cannot be read: {error}")))?;
     String::from_utf8(bytes).map_err(|error| {
         let valid = String::from_utf8_lossy(&error.as_bytes()[..error.utf8_error().valid_up_to()]).into_owned();

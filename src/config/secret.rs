@@ -2,9 +2,10 @@
 
 use std::env::VarError;
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
+use std::io::ErrorKind;
 use std::path::Path;
+
+use super::file;
 
 /// The longest secret, in bytes.
 pub const SECRET_MAX: usize = 4096;
@@ -23,18 +24,18 @@ impl Secret {
     ///
     /// # Errors
     /// What was expected, and what was found.
-    pub(super) fn from_file(path: &Path) -> Result<Secret, (String, String)> {
+    pub fn from_file(path: &Path) -> Result<Secret, (String, String)> {
         // Room for the white space at the ends, and a limit for what is no key file at all.
         let most = 2 * SECRET_MAX as u64;
-        let mut text = String::new();
-        File::open(path)
-            .and_then(|file| file.take(most).read_to_string(&mut text))
+        let text = file::read(path, most)
+            .and_then(|bytes| String::from_utf8(bytes).map_err(|_| ErrorKind::InvalidData.into()))
             .map_err(|error| ("a text file that can be read".into(), error.to_string()))?;
         Secret::checked(&text)
     }
 
+    /// # Errors
     /// As [`Secret::from_file`].
-    pub(super) fn from_environment(variable: &str) -> Result<Secret, (String, String)> {
+    pub fn from_environment(variable: &str) -> Result<Secret, (String, String)> {
         let text = std::env::var(variable).map_err(|error| {
             let found = match error {
                 VarError::NotPresent => "none of that name",

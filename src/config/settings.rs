@@ -117,6 +117,23 @@ pub const ROTATE: Bounds<u32> = Bounds { default: 3, min: 1, max: 1000 };
 pub const LINGER: Bounds<Duration> =
     Bounds { default: Duration::from_secs(5), min: Duration::ZERO, max: Duration::from_mins(10) };
 
+pub const CONNECT: Bounds<Duration> =
+    Bounds { default: Duration::from_secs(5), min: Duration::from_millis(100), max: Duration::from_mins(1) };
+
+/// Readings are some seconds apart, and an engine that captures its graphs stands still for seconds.
+pub const HANG: Bounds<Duration> =
+    Bounds { default: Duration::from_secs(30), min: Duration::from_secs(1), max: Duration::from_hours(1) };
+
+pub const FIRST_BYTE: Bounds<Duration> =
+    Bounds { default: Duration::from_mins(10), min: Duration::from_secs(1), max: Duration::from_hours(24) };
+
+pub const IDLE_STREAM: Bounds<Duration> =
+    Bounds { default: Duration::from_mins(5), min: Duration::from_secs(1), max: Duration::from_hours(24) };
+
+/// Far above any generation: it ends what nobody else will.
+pub const TOTAL: Bounds<Duration> =
+    Bounds { default: Duration::from_hours(24), min: Duration::from_secs(1), max: Duration::from_hours(7 * 24) };
+
 /// Entries in the list of one model.
 pub const ENGINES_MAX: usize = 1024;
 /// Replicas of one model: each rank of each engine is one.

@@ -1,24 +1,35 @@
 //! Certificates and keys: read from PEM files, checked, and kept ready for use.
 
 use super::place::Place;
-use super::settings;
+use super::{file, settings};
 use pingora::protocols::tls::CaType;
 use pingora::utils::tls::WrappedX509;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// What a listener shows its clients: a certificate with its chain, and the private key that belongs to it.
+/// What a listener shows its clients: a certificate with its chain, and the private key that belongs to it; and what it asks to
+/// be shown.
 #[derive(Clone)]
-pub struct Identity(Arc<CertifiedKey>);
+pub struct Identity {
+    key: Arc<CertifiedKey>,
+    clients: Option<Clients>,
+}
+
+/// The authorities of which clients must show a certificate.
+#[derive(Clone)]
+struct Clients {
+    authorities: Vec<CertificateDer<'static>>,
+    verifier: Arc<dyn ClientCertVerifier>,
+}
 
 /// Whom to believe that an engine is the one it should be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,7 +47,12 @@ pub struct Authorities(Arc<CaType>);
 impl Identity {
     /// As rustls uses it.
     pub fn certified_key(&self) -> Arc<CertifiedKey> {
-        self.0.clone()
+        self.key.clone()
+    }
+
+    /// Who says whether a client's certificate will do; `None`: clients need none.
+    pub fn client_verifier(&self) -> Option<Arc<dyn ClientCertVerifier>> {
+        self.clients.as_ref().map(|clients| clients.verifier.clone())
     }
 }
 
@@ -52,8 +68,9 @@ pub(super) fn identity(place: &Place, folder: &Path) -> Option<Identity> {
     place.section(|s| {
         let (certificate, key) = (s.place("certificate"), s.place("key"));
         let (chain, private_key) = (certificates(&certificate, folder), private_key(&key, folder));
+        let clients = s.get("client_ca", None, |place| clients(place, folder).map(Some));
         match CertifiedKey::from_der(chain?, private_key?, &ring::default_provider()) {
-            Ok(pair) => Some(Identity(Arc::new(pair))),
+            Ok(pair) => Some(Identity { key: Arc::new(pair), clients }),
             Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
                 key.expected_but("the key of the certificate", "another")
             }
@@ -63,6 +80,30 @@ pub(super) fn identity(place: &Place, folder: &Path) -> Option<Identity> {
             Err(_) => key.expected_but("an RSA, ECDSA or Ed25519 key", "another kind"),
         }
     })
+}
+
+fn clients(place: &Place, folder: &Path) -> Option<Clients> {
+    let authorities = certificates(place, folder)?;
+    let roots = Arc::new(roots(place, &authorities)?);
+    match WebPkiClientVerifier::builder_with_provider(roots, Arc::new(ring::default_provider())).build() {
+        Ok(verifier) => Some(Clients { authorities, verifier }),
+        Err(error) => place.expected_but("certificates of authorities", error),
+    }
+}
+
+/// What rustls checks others' certificates with.
+fn roots(place: &Place, certificates: &[CertificateDer<'static>]) -> Option<RootCertStore> {
+    let mut store = RootCertStore::empty();
+    for (index, certificate) in certificates.iter().enumerate() {
+        if store.add(certificate.clone()).is_err() {
+            return broken(place, index);
+        }
+    }
+    Some(store)
+}
+
+fn broken<T>(place: &Place, index: usize) -> Option<T> {
+    place.expected_but("certificates that can be read", format!("number {} broken", index + 1))
 }
 
 /// The `tls` of engines.
@@ -79,17 +120,14 @@ fn server_name(place: &Place) -> Option<String> {
 }
 
 fn authorities(place: &Place, folder: &Path) -> Option<Authorities> {
-    let mut store = RootCertStore::empty();
+    let certificates = certificates(place, folder)?;
+    // Both readers must take it: rustls checks with it, Pingora holds it.
+    roots(place, &certificates)?;
     let mut read = Vec::new();
-    for certificate in certificates(place, folder)? {
-        // Both readers must take it: rustls checks with it, Pingora holds it.
-        let held = WrappedX509::try_new(certificate.to_vec(), |raw| X509Certificate::from_der(raw).map(|(_, it)| it));
-        match (store.add(certificate), held) {
-            (Ok(()), Ok(held)) => read.push(held),
-            _ => {
-                return place
-                    .expected_but("certificates that can be read", format!("number {} broken", read.len() + 1));
-            }
+    for (index, certificate) in certificates.into_iter().enumerate() {
+        match WrappedX509::try_new(certificate.to_vec(), |raw| X509Certificate::from_der(raw).map(|(_, it)| it)) {
+            Ok(held) => read.push(held),
+            Err(_) => return broken(place, index),
         }
     }
     Some(Authorities(read.into()))
@@ -97,7 +135,7 @@ fn authorities(place: &Place, folder: &Path) -> Option<Authorities> {
 
 fn certificates(place: &Place, folder: &Path) -> Option<Vec<CertificateDer<'static>>> {
     const WHAT: &str = "a file of certificates in PEM";
-    let pem = file(place, folder, WHAT)?;
+    let pem = pem(place, folder, WHAT)?;
     match CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>() {
         Ok(certificates) if certificates.is_empty() => place.expected_but(WHAT, "none in it"),
         Ok(certificates) => Some(certificates),
@@ -107,17 +145,15 @@ fn certificates(place: &Place, folder: &Path) -> Option<Vec<CertificateDer<'stat
 
 fn private_key(place: &Place, folder: &Path) -> Option<PrivateKeyDer<'static>> {
     const WHAT: &str = "a file with a private key in PEM";
-    let pem = file(place, folder, WHAT)?;
+    let pem = pem(place, folder, WHAT)?;
     PrivateKeyDer::from_pem_slice(&pem).ok().or_else(|| place.expected_but(WHAT, "none in it"))
 }
 
-fn file(place: &Place, folder: &Path, what: &str) -> Option<Vec<u8>> {
+fn pem(place: &Place, folder: &Path, what: &str) -> Option<Vec<u8>> {
     let path = folder.join(place.text(settings::PATH_MAX)?);
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(settings::PEM_MAX + 1).read_to_end(&mut bytes));
-    match read {
-        Ok(size) if size as u64 > settings::PEM_MAX => place.expected_but(what, "a much larger one"),
-        Ok(_) => Some(bytes),
+    match file::read(&path, settings::PEM_MAX + 1) {
+        Ok(bytes) if bytes.len() as u64 > settings::PEM_MAX => place.expected_but(what, "a much larger one"),
+        Ok(bytes) => Some(bytes),
         Err(error) => place.expected_but(what, error),
     }
 }
@@ -125,7 +161,8 @@ fn file(place: &Place, folder: &Path, what: &str) -> Option<Vec<u8>> {
 /// A renewed certificate differs, even for the same key.
 impl PartialEq for Identity {
     fn eq(&self, other: &Identity) -> bool {
-        self.0.cert == other.0.cert
+        let authorities = |of: &Identity| of.clients.as_ref().map(|clients| clients.authorities.clone());
+        self.key.cert == other.key.cert && authorities(self) == authorities(other)
     }
 }
 

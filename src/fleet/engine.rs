@@ -9,6 +9,7 @@ use pingora::{Error, ErrorType, OrErr, Result};
 use pingora_load_balancing::Backend;
 use pingora_load_balancing::health_check::{HealthCheck, HttpHealthCheck};
 
+use super::life::Life;
 use super::transport::{CONNECT_MAX, Transport};
 use crate::config::{self, Secret};
 
@@ -19,6 +20,8 @@ const FAILURES_OUT: u32 = 3;
 pub struct Engine {
     /// `host:port`; also the Host header that it gets.
     pub name: String,
+    /// Whether it does anything for those who wait for it.
+    pub life: Life,
     api_key: ArcSwapOption<Secret>,
     transport: Transport,
     probe: HttpHealthCheck,
@@ -38,6 +41,7 @@ impl Engine {
         let transport = Transport::new(engine);
         Engine {
             name: engine.url.name(),
+            life: Life::default(),
             api_key: ArcSwapOption::from_pointee(engine.api_key.clone()),
             probe: probe(&engine.url.name(), &transport),
             transport,

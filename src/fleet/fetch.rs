@@ -1,10 +1,11 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::StatusCode;
+use http::{StatusCode, header};
 use pingora::connectors::http::Connector;
 use pingora::http::RequestHeader;
 use pingora::{Error, ErrorType, OrErr, Result};
+use serde_json::Value;
 
 use super::Engine;
 use crate::config::Secret;
@@ -39,29 +40,43 @@ impl Fetcher {
         time_max: Duration,
         bytes_max: u64,
     ) -> Result<Answer> {
-        let fetch = self.get_unbounded(engine, path, authorization, bytes_max);
-        tokio::time::timeout(time_max, fetch)
-            .await
-            .or_err_with(ErrorType::ReadTimedout, || format!("no whole answer within {time_max:?}"))?
+        let mut request = RequestHeader::build("GET", path.as_bytes(), None)?;
+        if let Some(own) = authorization {
+            request.insert_header(header::AUTHORIZATION, own)?;
+        }
+        within(time_max, self.fetch(engine, request, Bytes::new(), bytes_max)).await
     }
 
-    async fn get_unbounded(
+    /// POSTs a JSON `body` to an engine.
+    ///
+    /// # Errors
+    /// As for [`Fetcher::get`].
+    pub async fn post(
         &self,
         engine: &Engine,
         path: &str,
-        authorization: Option<&[u8]>,
+        body: &Value,
+        time_max: Duration,
         bytes_max: u64,
     ) -> Result<Answer> {
+        let body = Bytes::from(body.to_string());
+        let mut request = RequestHeader::build("POST", path.as_bytes(), None)?;
+        request.insert_header(header::CONTENT_TYPE, "application/json")?;
+        request.insert_header(header::CONTENT_LENGTH, body.len().to_string())?;
+        within(time_max, self.fetch(engine, request, body, bytes_max)).await
+    }
+
+    async fn fetch(&self, engine: &Engine, mut request: RequestHeader, body: Bytes, bytes_max: u64) -> Result<Answer> {
         let peer = engine.peer().await.or_err(ErrorType::ConnectNoRoute, "its name does not resolve")?;
-        let mut request = RequestHeader::build("GET", path.as_bytes(), None)?;
-        request.insert_header(http::header::HOST, &engine.name)?;
-        match (engine.api_key(), authorization) {
-            (Some(key), _) => request.insert_header(http::header::AUTHORIZATION, bearer(&key))?,
-            (None, Some(own)) => request.insert_header(http::header::AUTHORIZATION, own)?,
-            (None, None) => {}
+        request.insert_header(header::HOST, &engine.name)?;
+        if let Some(key) = engine.api_key() {
+            request.insert_header(header::AUTHORIZATION, bearer(&key))?;
         }
         let (mut session, _) = self.connector.get_http_session(&peer).await?;
         session.write_request_header(Box::new(request)).await?;
+        if !body.is_empty() {
+            session.write_request_body(body, false).await?;
+        }
         session.finish_request_body().await?;
         session.read_response_header().await?;
         let status = session.response_header().map_or(StatusCode::BAD_GATEWAY, |header| header.status);
@@ -75,6 +90,12 @@ impl Fetcher {
         self.connector.release_http_session(session, &peer, peer.options.idle_timeout).await;
         Ok(Answer { status, body: body.freeze() })
     }
+}
+
+async fn within(time_max: Duration, fetch: impl Future<Output = Result<Answer>>) -> Result<Answer> {
+    tokio::time::timeout(time_max, fetch)
+        .await
+        .or_err_with(ErrorType::ReadTimedout, || format!("no whole answer within {time_max:?}"))?
 }
 
 /// The value of an Authorization header for a key.

@@ -3,6 +3,9 @@ use std::sync::Arc;
 use super::{Engine, Model, Routed, now};
 use crate::routing::{Ask, CacheOutcome, ConversationHash, Decision, Key, Reason, Retry, Router, Target, Tokens, Turn};
 
+/// Engines that one request tries at most: the first and two more.
+pub const TRIES_MAX: usize = 3;
+
 /// A request on its way to a replica: counted in there when made, counted out at its end, whatever ends it.
 pub struct InFlight {
     model: Arc<Model>,
@@ -18,6 +21,20 @@ pub struct InFlight {
     tried: Vec<usize>,
     /// Whether it is counted in and not yet out.
     counted_in: bool,
+}
+
+/// Tells whether a request that waits somewhere could go somewhere else.
+pub struct Elsewhere {
+    model: Arc<Model>,
+    ask: Ask,
+    tried: Vec<usize>,
+}
+
+impl Elsewhere {
+    /// Whether an engine that is up, and has not been tried, could take it now.
+    pub fn is_open(&self) -> bool {
+        self.tried.len() < TRIES_MAX && self.model.router.lock().could_go_elsewhere(&self.ask, &self.tried)
+    }
 }
 
 /// What a request is to the router.
@@ -57,8 +74,16 @@ impl InFlight {
         Some(Routed::Sent(InFlight { model, ask, way, engine, replica, reason: None, tried, counted_in: false }))
     }
 
-    /// Moves to an engine not yet tried. False: there is none, and the request stays where it is.
+    /// For asking later whether it could go to an engine not yet tried.
+    pub fn elsewhere(&self) -> Elsewhere {
+        Elsewhere { model: self.model.clone(), ask: self.ask, tried: self.tried.clone() }
+    }
+
+    /// Moves to an engine not yet tried. False: there is none, or enough were tried, and the request stays where it is.
     pub fn fail_over(&mut self, why: Retry) -> bool {
+        if self.tries() >= TRIES_MAX {
+            return false;
+        }
         let mut router = self.model.router.lock();
         let moved = match &mut self.way {
             Way::Turn(turn) => {

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use super::Engine;
 use super::discoverer::Failing;
 use super::in_force::Said;
 use super::parking::Waits;
+use super::saved::Kept;
+use super::{Engine, now};
 use crate::config::{self, Discovery, Replicas};
 use crate::history::History;
-use crate::routing::{AdmissionMode, EngineSpec, Key, Router, Settings, Target, auto_spill_threshold};
+use crate::routing::{AdmissionMode, Ask, EngineSpec, Foreseen, Key, Router, Settings, Target, auto_spill_threshold};
 
 /// What a nameless model is called in metrics, logs and JSON: every model name goes there.
 pub const ANY_MODEL: &str = "*";
@@ -29,6 +30,7 @@ pub struct Model {
     pub(super) waits: Waits,
     pub(super) said: Said,
     pub(super) failing: Failing,
+    pub(super) kept: Kept,
     /// Changed under the router's lock alone, as are the two below.
     settings: ArcSwap<config::Model>,
     /// The engines as they were listed, or found last.
@@ -46,6 +48,7 @@ impl Model {
             waits: Waits::default(),
             said: Said::default(),
             failing: Failing::default(),
+            kept: Kept::default(),
             settings: ArcSwap::from_pointee(settings.clone()),
             known: ArcSwap::default(),
             engines: ArcSwap::default(),
@@ -71,6 +74,7 @@ impl Model {
         let change = Change::between(&self.known.load(), &engines);
         self.known.store(Arc::new(engines));
         self.set(&mut router, &settings);
+        self.kept.put_back(&mut router);
         drop(router);
         self.wake();
         Some(change)
@@ -121,6 +125,16 @@ impl Model {
     /// Whether it is known where that is which is kept under this key.
     pub fn knows(&self, key: &Key) -> bool {
         self.router.lock().knows(key)
+    }
+
+    /// What would become of a turn if it came now. None: the model has no engine.
+    pub fn foresee(&self, ask: &Ask) -> Option<Foreseen> {
+        self.router.lock().foresee(ask, now())
+    }
+
+    /// The same of a request that is no turn.
+    pub fn foresee_follower(&self, ask: &Ask) -> Option<Foreseen> {
+        self.router.lock().foresee_follower(ask, now())
     }
 
     /// The engine that a request was sent to.

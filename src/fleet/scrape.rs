@@ -11,14 +11,14 @@ use pingora::{Error, ErrorType, OrErr, Result};
 use tokio::sync::Notify;
 
 use super::vllm_metrics::{self, EngineMetrics};
-use super::{Engine, Fetcher, Fleet, Model, now};
+use super::{Engine, Fetcher, Fleet, Model, now, revive};
 use crate::config::Scrape;
 use crate::routing::Reading;
 
 /// Reads every engine's metrics and health in the background, never on the path of a request.
 pub struct Scraper {
     task: ArcSwap<Task>,
-    fetcher: Fetcher,
+    fetcher: Arc<Fetcher>,
     /// Notified when there may be a new engine, so that it is checked at once.
     changed: Notify,
 }
@@ -33,7 +33,7 @@ impl Scraper {
     /// A scraper of `fleet`.
     pub fn new(fleet: Arc<Fleet>, settings: Scrape) -> Scraper {
         let task = ArcSwap::from_pointee(Task { fleet, settings });
-        Scraper { task, fetcher: Fetcher::default(), changed: Notify::new() }
+        Scraper { task, fetcher: Arc::default(), changed: Notify::new() }
     }
 
     /// Takes another fleet and other settings, and begins a round at once.
@@ -71,9 +71,11 @@ impl Scraper {
         }
         let (scraped, probed) = tokio::join!(self.scrape(model, index, engine), self.probe(engine));
         let outcome = scraped.and(probed);
-        let Some(up) = engine.checked(outcome.is_ok()) else { return };
-        let detail = outcome.err().map(|error| why(&error)).unwrap_or_default();
-        model.learn(index, engine, &detail, |router| router.set_up(index, up));
+        if let Some(up) = engine.checked(outcome.is_ok()) {
+            let detail = outcome.err().map(|error| why(&error)).unwrap_or_default();
+            model.learn(index, engine, &detail, |router| router.set_up(index, up));
+        }
+        revive::judge(&self.fetcher, model, index, engine);
     }
 
     /// Reads the metrics. An engine that serves none is only without readings, not out of order.
@@ -100,6 +102,7 @@ impl Scraper {
             info!("replica {} has restarted: its conversations are placed anew", engine.name);
         }
         model.learn(index, engine, "", |router| router.set_asleep(index, metrics.sleeps()));
+        engine.life.read(metrics);
         Ok(())
     }
 

@@ -1,21 +1,25 @@
 //! Lets an engine's answer pass, as it is unless the operator changes it, and reads in passing how many tokens it took and what
 //! the engine keeps of it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use http::{StatusCode, Version, header};
 use pingora::Result;
 use pingora::http::ResponseHeader;
 
-use super::{Context, cors};
+use super::{Context, cors, upstream};
 use crate::fleet::InFlight;
 use crate::metrics::METRICS;
-use crate::request::usage::{self, Usage, UsageReader};
+use crate::request::usage::{self, Stage, Usage, UsageReader};
 use crate::request::{Caller, KeyHasher, StoredIds, stored};
 
 /// An answer that is not streamed is kept up to this size to read its usage.
 const WHOLE_MAX: usize = 8 << 20;
+
+/// A stream that has said nothing is held back for this long beyond the time after which its engine counts as hung: so what is
+/// noticed then can still be mended.
+const HOLD_BEYOND_HANG: Duration = Duration::from_secs(10);
 
 /// Headers about one connection only, which end here.
 const HOP_BY_HOP: [&str; 4] = ["keep-alive", "proxy-connection", "proxy-authenticate", "upgrade"];
@@ -47,21 +51,31 @@ impl UsageTap {
         };
     }
 
-    fn feed(&mut self, bytes: &[u8]) {
+    /// Takes the next piece. Returns whether the engine must have generated something for it.
+    fn feed(&mut self, bytes: &[u8]) -> bool {
         match self {
-            UsageTap::Streamed(reader) => reader.feed(bytes),
+            UsageTap::Streamed(reader) => {
+                let before = reader.events();
+                reader.feed(bytes);
+                return reader.stage() == Stage::Content && reader.events() > before;
+            }
             UsageTap::Whole(kept) if kept.len() + bytes.len() <= WHOLE_MAX => kept.extend_from_slice(bytes),
             UsageTap::Whole(_) => {
                 METRICS.limits_hit.with_label_values(&["answer_usage"]).inc();
                 *self = UsageTap::TooLong;
             }
-            UsageTap::Waiting | UsageTap::TooLong | UsageTap::Silent => {}
+            UsageTap::TooLong => {}
+            UsageTap::Waiting | UsageTap::Silent => return false,
         }
+        true
     }
 
-    /// Whether the answer is a stream, whose first byte comes as soon as its prompt is read.
-    fn is_streamed(&self) -> bool {
-        matches!(self, UsageTap::Streamed(_))
+    /// How far a stream has come; none: the answer is no stream.
+    fn stage(&self) -> Option<Stage> {
+        match self {
+            UsageTap::Streamed(reader) => Some(reader.stage()),
+            _ => None,
+        }
     }
 
     /// The ids of what the engine keeps, once they have come.
@@ -101,7 +115,6 @@ pub fn header(answer: &mut ResponseHeader, version: Version, context: &mut Conte
     if answer.status.is_informational() {
         return Ok(());
     }
-    context.release_body();
     remove_hop_by_hop(answer);
     context.changes.begin(answer, version)?;
     answer.remove_header("x-homing-error");
@@ -113,7 +126,20 @@ pub fn header(answer: &mut ResponseHeader, version: Version, context: &mut Conte
     if let Some(usage) = &mut context.usage {
         usage.begin(answer, context.stores);
     }
+    let stage = context.usage.as_ref().and_then(UsageTap::stage);
+    match stage.filter(|_| !answer.headers.contains_key(header::CONTENT_ENCODING)) {
+        Some(_) => hold(context),
+        None => context.let_answer_go(),
+    }
     sign(answer, context)
+}
+
+/// Holds a stream back until its first event.
+fn hold(context: &mut Context) {
+    if let Some(model) = &context.model {
+        let most = model.settings().timeouts.hang + HOLD_BEYOND_HANG;
+        context.hold_answer(Instant::now() + most);
+    }
 }
 
 /// Says where the request went and why.
@@ -131,9 +157,12 @@ fn sign(answer: &mut ResponseHeader, context: &Context) -> Result<()> {
 }
 
 /// A piece of the answer's body on its way to the client; the last one if `end`.
-pub fn body(piece: &mut Option<Bytes>, end: bool, context: &mut Context, keys: &KeyHasher) {
+///
+/// # Errors
+/// If the engine says that it failed before it said anything else, and another is asked.
+pub fn body(piece: &mut Option<Bytes>, end: bool, context: &mut Context, keys: &KeyHasher) -> Result<()> {
     if let Some(piece) = piece.as_ref().filter(|piece| !piece.is_empty()) {
-        see(piece, context);
+        see(piece, context)?;
     }
     if context.stores {
         let ids = context.usage.as_mut().and_then(|tap| tap.take_ids(end));
@@ -143,17 +172,39 @@ pub fn body(piece: &mut Option<Bytes>, end: bool, context: &mut Context, keys: &
         }
     }
     context.changes.pass(piece, end);
+    Ok(())
 }
 
-/// Notes a piece as it came from the engine.
-fn see(piece: &[u8], context: &mut Context) {
+/// Notes a piece as it came from the engine. The first byte of a stream is that of its first event: before that the engine has
+/// generated nothing.
+fn see(piece: &[u8], context: &mut Context) -> Result<()> {
+    let generated = context.usage.as_mut().is_some_and(|usage| usage.feed(piece));
+    if let Some(in_flight) = context.in_flight.as_ref().filter(|_| generated) {
+        in_flight.engine().life.sign();
+    }
+    let stage = context.usage.as_ref().and_then(UsageTap::stage);
+    match stage {
+        Some(Stage::Opening) => return Ok(()),
+        Some(Stage::FailedFirst) if context.holds_answer() => upstream::retry_on_error_event(context)?,
+        _ => {}
+    }
+    if matches!(stage, Some(Stage::FailedFirst | Stage::FailedLater)) && !context.failed_in_stream {
+        context.failed_in_stream = true;
+        failed_in_stream(context);
+    }
     if context.first_byte.is_none() {
         context.first_byte = Some(Instant::now());
-        let streamed = context.usage.as_ref().is_some_and(UsageTap::is_streamed);
-        context.in_flight.as_mut().filter(|_| streamed).into_iter().for_each(InFlight::began);
+        context.in_flight.as_mut().filter(|_| stage.is_some()).into_iter().for_each(InFlight::began);
+        context.let_answer_go();
     }
-    if let Some(usage) = &mut context.usage {
-        usage.feed(piece);
+    Ok(())
+}
+
+/// The engine says within its stream that it failed. The client reads that in its own dialect; here it is counted.
+fn failed_in_stream(context: &Context) {
+    if let Some(in_flight) = &context.in_flight {
+        METRICS.stream_errors.with_label_values(&[in_flight.model().label(), in_flight.replica()]).inc();
+        log::warn!("{}: the replica sent an error within its answer", context.summary());
     }
 }
 

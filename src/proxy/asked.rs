@@ -1,30 +1,44 @@
 //! What a request asks for: its model, its conversation, and what is changed of it before it is sent on.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, header};
 use pingora::http::RequestHeader;
-use pingora_proxy::Session;
 
 use super::changes::Changes;
 use super::error::OwnError;
-use super::{Context, Proxy};
+use crate::callers;
 use crate::config::Agents;
 use crate::fleet::{Fleet, InFlight, Model, Routed};
+use crate::live::Live;
 use crate::request::endpoint::{self, BodyForm, Endpoint, Kind};
 use crate::request::peek::NotJson;
 use crate::request::rewrite::{Edit, apply};
-use crate::request::{Caller, InHeaders, Peek, Rules, Stored, multipart, peek, session};
-use crate::routing::{Ask, Key, Pin};
+use crate::request::session::Found;
+use crate::request::{Caller, InHeaders, KeyHasher, Peek, Rules, Stored, multipart, peek, session};
+use crate::routing::{Ask, Foreseen, Key, Pin};
 
 /// The request header with which a client names a data-parallel rank.
 pub const RANK_HEADER: &str = "x-data-parallel-rank";
 
+/// A request as it came, whole.
+pub struct Came<'r> {
+    pub header: &'r RequestHeader,
+    pub body: &'r [u8],
+    /// Who asks, where callers are configured.
+    pub caller: Option<&'r callers::Caller>,
+    /// Where it came from.
+    pub address: Option<IpAddr>,
+}
+
 /// A request that is understood.
 pub struct Asked {
     pub model: Arc<Model>,
+    /// What told its conversation.
+    pub source: Option<Found>,
     ask: Ask,
     counted: bool,
     edits: Vec<Edit>,
@@ -47,6 +61,14 @@ impl Asked {
             false => InFlight::follow(self.model.clone(), self.ask),
         };
         routed.ok_or(OwnError::NoReplica)
+    }
+
+    /// What would become of it if it came now. None: the model has no engine.
+    pub fn foresee(&self) -> Option<Foreseen> {
+        match self.counted {
+            true => self.model.foresee(&self.ask),
+            false => self.model.foresee_follower(&self.ask),
+        }
     }
 
     /// Has the engine hear its own name where the client `called` the model otherwise, and the client read that; and has the
@@ -110,72 +132,64 @@ impl Read<'_> {
     }
 }
 
-impl Proxy {
-    /// Finds out what a request asks for.
-    ///
-    /// # Errors
-    /// If it cannot be told which model it is for.
-    pub(super) fn understand(
-        &self,
-        context: &Context,
-        endpoint: &Endpoint,
-        session: &Session,
-        body: &[u8],
-    ) -> Result<Asked, OwnError> {
-        let (header, live) = (session.req_header(), &context.live);
-        let rules = Rules {
-            headers: &live.session.headers,
-            sources: &live.session.sources,
-            agents_apart: live.session.agents == Agents::Separate,
-        };
-        let nameless = live.fleet.only().filter(|model| model.name.is_none());
-        let in_headers = session::from_headers(rules, endpoint, &header.headers);
-        // With a nameless model and a session in the headers, there may be nothing to look for in the body.
-        let needs_peek = nameless.is_none_or(|model| injects_usage(model, endpoint))
-            || in_headers == InHeaders::NeedsBody
-            || endpoint.kind == Kind::Responses;
-        let peeked = (needs_peek && endpoint.body_form() == BodyForm::Json).then(|| peek(body));
-        let read = Read { endpoint, header, body, peeked };
-        let named_caller = context.caller.as_deref().map(|caller| Caller::named(caller.name()));
-        let caller = named_caller.unwrap_or_else(|| Caller::of(&header.headers));
-        let key = |stored| self.keys.stored(stored, caller);
-        let in_path = endpoint::response_id(header.uri.path()).map(|id| key(Stored::Response(id)));
-        let (model, called) = match (nameless, in_path) {
-            (Some(model), _) => (model.clone(), None),
-            (None, Some(response)) if endpoint.kind == Kind::StoredResponse => (keeper(&live.fleet, &response)?, None),
-            (None, _) => {
-                let called = read.called()?;
-                (named(&live.fleet, called.as_deref())?, called)
-            }
-        };
-        let conversation = match in_headers {
-            InHeaders::Found(session) => Some(session),
-            InHeaders::NeedsBody => session::find(rules, endpoint, &header.headers, read.peek()),
-            InHeaders::Absent => None,
-        };
-        let goes_on_from = read.peek().filter(|_| endpoint.kind == Kind::Responses);
-        let response = in_path
-            .or(goes_on_from.and_then(|peek| Some(key(Stored::Response(peek.previous_response_id.as_deref()?)))));
-        if named_caller.is_some() && response.is_some_and(|response| !model.knows(&response)) {
-            // It may be another caller's, and any replica might be the one that keeps it.
-            return Err(OwnError::UnknownResponse);
+/// Finds out what a request asks for.
+///
+/// # Errors
+/// If it cannot be told which model it is for.
+pub fn understand(live: &Live, keys: &KeyHasher, endpoint: &Endpoint, came: &Came) -> Result<Asked, OwnError> {
+    let Came { header, body, .. } = *came;
+    let rules = Rules {
+        headers: &live.session.headers,
+        sources: &live.session.sources,
+        agents_apart: live.session.agents == Agents::Separate,
+    };
+    let nameless = live.fleet.only().filter(|model| model.name.is_none());
+    let in_headers = session::from_headers(rules, endpoint, &header.headers);
+    // With a nameless model and a session in the headers, there may be nothing to look for in the body.
+    let needs_peek = nameless.is_none_or(|model| injects_usage(model, endpoint))
+        || in_headers == InHeaders::NeedsBody
+        || endpoint.kind == Kind::Responses;
+    let peeked = (needs_peek && endpoint.body_form() == BodyForm::Json).then(|| peek(body));
+    let read = Read { endpoint, header, body, peeked };
+    let named_caller = came.caller.map(|caller| Caller::named(caller.name()));
+    let caller = named_caller.unwrap_or_else(|| Caller::of(&header.headers));
+    let key = |stored| keys.stored(stored, caller);
+    let in_path = endpoint::response_id(header.uri.path()).map(|id| key(Stored::Response(id)));
+    let (model, called) = match (nameless, in_path) {
+        (Some(model), _) => (model.clone(), None),
+        (None, Some(response)) if endpoint.kind == Kind::StoredResponse => (keeper(&live.fleet, &response)?, None),
+        (None, _) => {
+            let called = read.called()?;
+            (named(&live.fleet, called.as_deref())?, called)
         }
-        let thread = goes_on_from.and_then(|peek| Some(key(Stored::Thread(peek.conversation.as_deref()?))));
-        let stored = in_path.or_else(|| [response, thread].into_iter().flatten().find(|key| model.knows(key)));
-        let address = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip());
-        let ask = Ask {
-            key: conversation.map(|session| self.keys.key(&session, caller)),
-            pin: pin(&header.headers),
-            stored,
-            weight: context.caller.as_ref().map_or(1, |caller| caller.weight()),
-            caller: self.keys.caller(caller, address),
-            bytes: body.len() as u64,
-        };
-        let mut asked =
-            Asked { model, ask, counted: endpoint.counted(), edits: Vec::new(), changes: Changes::default() };
-        asked.edit(&read, called.as_deref());
-        Ok(asked)
+    };
+    let conversation = match in_headers {
+        InHeaders::Found(session) => Some(session),
+        InHeaders::NeedsBody => session::find(rules, endpoint, &header.headers, read.peek()),
+        InHeaders::Absent => None,
+    };
+    let goes_on_from = read.peek().filter(|_| endpoint.kind == Kind::Responses);
+    let response =
+        in_path.or(goes_on_from.and_then(|peek| Some(key(Stored::Response(peek.previous_response_id.as_deref()?)))));
+    if named_caller.is_some() && response.is_some_and(|response| !model.knows(&response)) {
+        // It may be another caller's, and any replica might be the one that keeps it.
+        return Err(OwnError::UnknownResponse);
     }
+    let thread = goes_on_from.and_then(|peek| Some(key(Stored::Thread(peek.conversation.as_deref()?))));
+    let stored = in_path.or_else(|| [response, thread].into_iter().flatten().find(|key| model.knows(key)));
+    let source = conversation.as_ref().map(|session| session.source);
+    let ask = Ask {
+        key: conversation.map(|session| keys.key(&session, caller)),
+        pin: pin(&header.headers),
+        stored,
+        weight: came.caller.map_or(1, |caller| caller.weight()),
+        caller: keys.caller(caller, came.address),
+        bytes: body.len() as u64,
+    };
+    let mut asked =
+        Asked { model, source, ask, counted: endpoint.counted(), edits: Vec::new(), changes: Changes::default() };
+    asked.edit(&read, called.as_deref());
+    Ok(asked)
 }
 
 fn injects_usage(model: &Model, endpoint: &Endpoint) -> bool {

@@ -12,11 +12,13 @@ use super::buffered::{Buffered, Reservation};
 use super::changes::Changes;
 use super::cork::Cork;
 use super::error::OwnError;
+use super::patience::Patience;
 use super::replay::Wrapped;
 use crate::callers::{Admitted, Caller};
-use crate::fleet::{InFlight, Model};
+use crate::fleet::{InFlight, Model, now};
 use crate::live::Live;
 use crate::request::Dialect;
+use crate::routing::Time;
 
 /// Everything known of one request, from its header to its log line.
 pub struct Context {
@@ -49,14 +51,18 @@ pub struct Context {
     pub model: Option<Arc<Model>>,
     /// How long it waited for room, if it had to.
     pub parked: Option<Duration>,
+    /// When it was first sent on.
+    pub sent: Option<Time>,
     /// Where it was sent; none while that is open and for what the balancer answers itself.
     pub in_flight: Option<InFlight>,
     /// A reused connection was closed under it, and there is no other replica: once more here, on a fresh one.
     pub once_more_here: bool,
-    /// The engine's header has come: from now on nothing is tried again.
+    /// The engine's header has come.
     pub answered: bool,
     /// The replica broke its answer off.
     pub broke_off: bool,
+    /// The replica sent an error within its stream.
+    pub failed_in_stream: bool,
     pub usage: Option<UsageTap>,
     pub first_byte: Option<Instant>,
     /// The error of its own that the balancer answered with.
@@ -84,10 +90,12 @@ impl Context {
             changes: Changes::default(),
             model: None,
             parked: None,
+            sent: None,
             in_flight: None,
             once_more_here: false,
             answered: false,
             broke_off: false,
+            failed_in_stream: false,
             usage: None,
             first_byte: None,
             own_error: None,
@@ -114,6 +122,37 @@ impl Context {
             wrapped.release();
         }
         self.reservation.release();
+    }
+
+    /// Holds the answer back that begins now, until the latest, so that another replica can still be asked. Only where there
+    /// is a body to send again.
+    pub fn hold_answer(&self, until: Instant) {
+        if let Some(wrapped) = &self.wrapped {
+            wrapped.hold().begin(until);
+        }
+    }
+
+    /// Whether nothing of the answer has gone to the client so far.
+    pub fn holds_answer(&self) -> bool {
+        self.wrapped.as_ref().is_some_and(|wrapped| wrapped.hold().is_on())
+    }
+
+    /// Lets the answer go to the client: from now on nothing is tried again.
+    pub fn let_answer_go(&mut self) {
+        if let Some(wrapped) = &self.wrapped {
+            wrapped.hold().end();
+        }
+        self.release_body();
+    }
+
+    /// Another try begins; what the last one left is forgotten.
+    pub fn begin_try(&mut self) {
+        self.answered = false;
+        let began = *self.sent.get_or_insert_with(now);
+        if let (Some(wrapped), Some(in_flight)) = (&self.wrapped, &self.in_flight) {
+            *wrapped.hold() = Default::default();
+            wrapped.wait(Patience::new(in_flight, began));
+        }
     }
 
     /// Puts the true session back.

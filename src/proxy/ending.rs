@@ -54,7 +54,7 @@ pub async fn fail(session: &mut Session, error: &Error, context: &mut Context) -
         (false, true) => {
             context.broke_off = true;
             log::warn!("{}: the replica broke off its answer ({})", context.summary(), error.etype().as_str());
-            end_stream(session, context).await;
+            end_stream(session, error, context).await;
             0
         }
         (false, false) => {
@@ -95,6 +95,7 @@ fn own_error(error: &Error, context: &Context) -> OwnError {
             true => OwnError::ResponseGone,
             false => OwnError::NoReplica,
         },
+        (ErrorSource::Upstream, Custom(_)) => OwnError::ReplicaTimeout,
         (ErrorSource::Upstream, _) => OwnError::ReplicaFailed,
         (ErrorSource::Downstream, _) => OwnError::BadRequest,
         _ => OwnError::Internal,
@@ -102,12 +103,12 @@ fn own_error(error: &Error, context: &Context) -> OwnError {
 }
 
 /// Tells the reader of a broken stream that it is broken: otherwise it might take what came for all there is.
-async fn end_stream(session: &mut Session, context: &mut Context) {
+async fn end_stream(session: &mut Session, error: &Error, context: &mut Context) {
     let streamed = session.downstream_session.response_written().is_some_and(|answer| {
         answer.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
     });
     if streamed {
-        let error = OwnError::ReplicaFailed;
+        let error = own_error(error, context);
         METRICS.own_errors.with_label_values(&[error.code()]).inc();
         let event = error.event(context.dialect, &context.request_id);
         context.own_error = Some(error);

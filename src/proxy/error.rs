@@ -51,6 +51,7 @@ pub enum OwnError {
     NotAdmitted(Refusal),
     NoReplica,
     ReplicaFailed,
+    ReplicaTimeout,
     TooManyConnections,
     Internal,
 }
@@ -101,6 +102,7 @@ impl OwnError {
             OwnError::NotAdmitted(Refusal { why: RefusedWhy::Full, .. }) => "admission_full",
             OwnError::NoReplica => "no_replica",
             OwnError::ReplicaFailed => "replica_failed",
+            OwnError::ReplicaTimeout => "replica_timeout",
             OwnError::TooManyConnections => "too_many_connections",
             OwnError::Internal => "internal_error",
         }
@@ -139,12 +141,13 @@ impl OwnError {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             OwnError::ReplicaFailed => StatusCode::BAD_GATEWAY,
+            OwnError::ReplicaTimeout => StatusCode::GATEWAY_TIMEOUT,
             OwnError::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
     /// What happened and what to do, for a person.
-    fn message(&self) -> String {
+    pub fn message(&self) -> String {
         match self {
             OwnError::UnknownRoute => "There is nothing at this path. The routes stand in docs/operating.md.".into(),
             OwnError::ClosedRoute => "This path of the engine is not open to the outside.".into(),
@@ -189,6 +192,7 @@ impl OwnError {
             }
             OwnError::NoReplica => "No replica of this model can be reached. Try again.".into(),
             OwnError::ReplicaFailed => "The replica failed while it answered. Try again.".into(),
+            OwnError::ReplicaTimeout => "The replica has been silent for too long. Try again.".into(),
             OwnError::TooManyConnections => "Too many connections are open. Try again.".into(),
             OwnError::Internal => "The balancer failed. Its log says more under the request id.".into(),
         }
@@ -199,7 +203,10 @@ impl OwnError {
         match self {
             OwnError::NotAdmitted(refusal) => Some(refusal.retry_after_s),
             OwnError::CallerLimit(exceeded) => Some(exceeded.retry_after_s()),
-            _ => matches!(self.kind(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::BAD_GATEWAY).then_some(1),
+            _ => {
+                let passing = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::BAD_GATEWAY, StatusCode::GATEWAY_TIMEOUT];
+                passing.contains(&self.kind()).then_some(1)
+            }
         }
     }
 

@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, Method, header};
+use http::{HeaderMap, Method, Version, header};
 use pingora::Result;
+use pingora::http::RequestHeader;
 use pingora_proxy::Session;
 
+use super::asked::{Came, understand};
 use super::error::{OwnError, Stopped};
 use super::{Context, Proxy, body, callers, cors, parking};
 use crate::config::Limits;
 use crate::fleet::Routed;
 use crate::metrics::METRICS;
-use crate::request::endpoint::{self, Kind, Route};
+use crate::request::endpoint::{self, Endpoint, Kind, Local, Route};
 use crate::routing::RefusedWhy;
 
 /// A client that takes nothing of its answer for this long is cut off: it would hold a place at its replica for ever.
@@ -48,24 +50,15 @@ impl Proxy {
             return Ok(true);
         }
         let route = endpoint::route(&method, &path);
-        callers::identify(route, session, context)?;
-        let endpoint = match route {
-            Route::Engine(endpoint) => endpoint,
-            Route::Local(local) => {
+        context.caller = callers::identify(&context.live, route, &header.headers)?;
+        let endpoint = match opened(route, header)? {
+            Opened::Engine(endpoint) => endpoint,
+            Opened::Local(local) => {
                 self.answer_here(session, context, local, method == Method::HEAD).await;
                 return Ok(true);
             }
-            Route::Closed => return Err(OwnError::ClosedRoute.into()),
-            Route::WrongMethod { allow } => return Err(OwnError::MethodNotAllowed(allow).into()),
-            Route::Unknown => return Err(OwnError::UnknownRoute.into()),
         };
         context.switches = endpoint.kind == Kind::Realtime;
-        if context.switches && !asks_for_websocket(session) {
-            return Err(OwnError::UpgradeRequired.into());
-        }
-        if is_packed(&session.req_header().headers) {
-            return Err(OwnError::ContentEncoding.into());
-        }
         callers::admit(context)?;
         let limits: Limits = context.live.server.limits.clone();
         let body = body::read(&mut session.downstream_session, &mut context.reservation, &limits).await?;
@@ -75,7 +68,9 @@ impl Proxy {
         }
         context.usage = endpoint.has_usage().then(Default::default);
         context.stores = endpoint.kind == Kind::Responses;
-        let mut asked = self.understand(context, &endpoint, session, &body)?;
+        let address = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip());
+        let came = Came { header: session.req_header(), body: &body, caller: context.caller.as_deref(), address };
+        let mut asked = understand(&context.live, &self.keys, &endpoint, &came)?;
         callers::allow(context, &asked)?;
         context.model = Some(asked.model.clone());
         let routed = asked.route()?;
@@ -100,6 +95,34 @@ impl Proxy {
     }
 }
 
+/// Where a request goes by its head.
+pub enum Opened {
+    Engine(Endpoint),
+    /// It is answered here.
+    Local(Local),
+}
+
+/// Where a request goes by its head alone.
+///
+/// # Errors
+/// If it goes nowhere.
+pub fn opened(route: Route, header: &RequestHeader) -> Result<Opened, OwnError> {
+    let endpoint = match route {
+        Route::Engine(endpoint) => endpoint,
+        Route::Local(local) => return Ok(Opened::Local(local)),
+        Route::Closed => return Err(OwnError::ClosedRoute),
+        Route::WrongMethod { allow } => return Err(OwnError::MethodNotAllowed(allow)),
+        Route::Unknown => return Err(OwnError::UnknownRoute),
+    };
+    if endpoint.kind == Kind::Realtime && !asks_for_websocket(header) {
+        return Err(OwnError::UpgradeRequired);
+    }
+    if is_packed(&header.headers) {
+        return Err(OwnError::ContentEncoding);
+    }
+    Ok(Opened::Engine(endpoint))
+}
+
 /// Whether the body is compressed: what it says could not be found out, and its size would be any multiple of what is held.
 fn is_packed(headers: &HeaderMap) -> bool {
     let encodings = headers.get_all(header::CONTENT_ENCODING);
@@ -107,8 +130,8 @@ fn is_packed(headers: &HeaderMap) -> bool {
 }
 
 /// Whether a request asks to go on as a WebSocket. HTTP/2 has another way for that, which is not offered.
-fn asks_for_websocket(session: &Session) -> bool {
-    let upgrade = session.req_header().headers.get(header::UPGRADE);
-    session.downstream_session.is_upgrade_req()
+fn asks_for_websocket(header: &RequestHeader) -> bool {
+    let upgrade = header.headers.get(header::UPGRADE);
+    header.version == Version::HTTP_11
         && upgrade.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }

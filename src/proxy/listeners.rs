@@ -11,12 +11,11 @@ use pingora::protocols::l4::stream::Stream as TcpStream;
 use pingora::protocols::{ALPN, Ssl, Stream};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
-use rustls::server::{ClientHello, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
+use rustls::sign::SingleCertAndKey;
 use rustls::version::{TLS12, TLS13};
 use tokio::io::AsyncReadExt;
 
-use crate::config::Listen;
+use crate::config::{Identity, Listen};
 use crate::metrics::METRICS;
 
 /// What a client sends first that speaks HTTP/2 without asking (RFC 9113, 3.4).
@@ -32,20 +31,8 @@ struct Listener {
     tls: Option<Tls>,
 }
 
-struct Tls {
-    certificate: Arc<Certificate>,
-    acceptor: Acceptor,
-}
-
-/// The certificate that new connections are shown.
-#[derive(Debug)]
-struct Certificate(ArcSwap<CertifiedKey>);
-
-impl ResolvesServerCert for Certificate {
-    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.0.load_full())
-    }
-}
+/// How the next connection is shaken hands with.
+struct Tls(ArcSwap<Acceptor>);
 
 /// What a connection turned out to speak.
 pub enum Opened {
@@ -60,7 +47,7 @@ impl Listeners {
     /// If rustls refuses its own settings.
     pub fn new(listen: &[Listen], bound: &[SocketAddr]) -> Result<Listeners, String> {
         let listener = |(listen, bound): (&Listen, &SocketAddr)| {
-            let tls = listen.tls.as_ref().map(|identity| Tls::new(identity.certified_key())).transpose()?;
+            let tls = listen.tls.as_ref().map(Tls::new).transpose()?;
             Ok(Listener { configured: listen.address, bound: *bound, tls })
         };
         let all: Result<_, rustls::Error> = listen.iter().zip(bound).map(listener).collect();
@@ -72,14 +59,16 @@ impl Listeners {
         self.0.iter().map(|listener| if listener.tls.is_some() { "https" } else { "http" })
     }
 
-    /// Shows the certificates of `listen` to new connections. A listener that is not there any more, or has no TLS
-    /// there, keeps its own: it stays until a restart.
+    /// Shows the certificates of `listen` to new connections, and asks for those of clients as it says. A listener that is not
+    /// there any more, or has no TLS there, keeps its own: it stays until a restart.
     pub fn renew(&self, listen: &[Listen]) {
         for (index, listener) in self.0.iter().enumerate() {
             let same = |listen: &&Listen| listen.address == listener.configured;
             let found = listen.get(index).filter(same).or_else(|| listen.iter().find(same));
-            if let (Some(tls), Some(identity)) = (&listener.tls, found.and_then(|listen| listen.tls.as_ref())) {
-                tls.certificate.0.store(identity.certified_key());
+            if let (Some(tls), Some(identity)) = (&listener.tls, found.and_then(|listen| listen.tls.as_ref()))
+                && let Err(error) = tls.renew(identity)
+            {
+                log::error!("TLS of {} stays as it was: {error}", listener.bound);
             }
         }
     }
@@ -112,8 +101,8 @@ impl Listeners {
                 false => Some(Opened::Http1(Box::new(stream))),
             };
         };
-        let shaken = tls.acceptor.tls_handshake(stream).await;
-        METRICS.tls_handshakes.with_label_values(&[if shaken.is_ok() { "ok" } else { "failed" }]).inc();
+        let shaken = tls.0.load_full().tls_handshake(stream).await;
+        METRICS.tls_handshakes.with_label_values(&[outcome(&shaken)]).inc();
         let stream = shaken.inspect_err(|error| log::debug!("a TLS handshake failed: {error}")).ok()?;
         match stream.selected_alpn_proto() {
             Some(ALPN::H2) => Some(Opened::Http2(Box::new(stream))),
@@ -123,14 +112,37 @@ impl Listeners {
 }
 
 impl Tls {
-    fn new(certificate: Arc<CertifiedKey>) -> Result<Tls, rustls::Error> {
-        let certificate = Arc::new(Certificate(ArcSwap::new(certificate)));
-        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_protocol_versions(&[&TLS13, &TLS12])?
-            .with_no_client_auth()
-            .with_cert_resolver(certificate.clone());
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Tls { certificate, acceptor: Acceptor::from_server_config(Arc::new(config)) })
+    fn new(identity: &Identity) -> Result<Tls, rustls::Error> {
+        Ok(Tls(ArcSwap::from_pointee(acceptor(identity)?)))
+    }
+
+    fn renew(&self, identity: &Identity) -> Result<(), rustls::Error> {
+        self.0.store(Arc::new(acceptor(identity)?));
+        Ok(())
+    }
+}
+
+/// Made anew for each identity: none resumes a session with a client whose certificate would not do any more.
+fn acceptor(identity: &Identity) -> Result<Acceptor, rustls::Error> {
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[&TLS13, &TLS12])?;
+    let config = match identity.client_verifier() {
+        Some(verifier) => config.with_client_cert_verifier(verifier),
+        None => config.with_no_client_auth(),
+    };
+    let mut config = config.with_cert_resolver(Arc::new(SingleCertAndKey::from(identity.certified_key())));
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Acceptor::from_server_config(Arc::new(config)))
+}
+
+/// What became of a handshake, for the metrics.
+fn outcome<T>(shaken: &Result<T>) -> &'static str {
+    let Err(error) = shaken else { return "ok" };
+    // Pingora keeps of rustls's errors only the words.
+    let words = error.context.as_ref().map_or("", |words| words.as_str());
+    match ["peer sent no certificates", "invalid peer certificate"].iter().any(|why| words.contains(why)) {
+        true => "client_refused",
+        false => "failed",
     }
 }
 

@@ -3,8 +3,9 @@
 //! The path of a request through the files: [`connection`](Edge) takes the connection, [`listeners`] opens it, [`h1`] or
 //! [`h2`] serves it ([`turnstile`] checks the heads of the first), [`callers`] asks who calls, [`intake`] reads the body,
 //! [`asked`] finds model and session, [`parking`] waits for room where there is none, [`upstream`] sends it and tries again
-//! elsewhere, [`answer`] lets the response pass and reads its usage, [`changes`] is what the operator changes of it, [`ending`]
-//! counts and logs. Errors of the balancer's own are in [`error`], answers of its own in [`local`].
+//! elsewhere, [`patience`] says when that is due, [`answer`] lets the response pass, whose beginning [`hold`] may keep back, and
+//! reads its usage, [`changes`] is what the operator changes of it, [`ending`] counts and logs. [`explain`] goes the same way for a
+//! request that is only asked about. Errors of the balancer's own are in [`error`], answers of its own in [`local`].
 
 mod access_log;
 mod activity;
@@ -20,12 +21,15 @@ mod cork;
 mod cors;
 mod ending;
 mod error;
+mod explain;
 mod h1;
 mod h2;
+mod hold;
 mod intake;
 mod listeners;
 mod local;
 mod parking;
+mod patience;
 mod presence;
 mod record;
 mod replay;
@@ -54,6 +58,7 @@ pub use activity::Activity;
 pub use buffered::Buffered;
 pub use connection::Edge;
 pub use context::Context;
+pub use explain::Explainer;
 pub use listeners::Listeners;
 pub use upstream::PINGORA_TRIES;
 
@@ -152,7 +157,7 @@ impl ProxyHttp for Proxy {
         end: bool,
         context: &mut Context,
     ) -> Result<Option<Duration>> {
-        answer::body(body, end, context, &self.keys);
+        answer::body(body, end, context, &self.keys)?;
         Ok(None)
     }
 

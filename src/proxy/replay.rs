@@ -4,6 +4,8 @@
 //! buffer, which holds 64 KiB and no more. [`wrap`] puts a session of our own in between, which hands the whole body
 //! out as the retry buffer: so any body can be sent, and sent again to another replica.
 //!
+//! On the way back it holds the beginning of a stream ([`Hold`]), since nothing can be sent again once an answer has begun.
+//!
 //! The trait behind it is public in Pingora but hidden from its documentation; this file is all that leans on it, and
 //! the version of Pingora is pinned for it.
 
@@ -11,64 +13,86 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::Stream;
 use http::HeaderMap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use pingora::http::{RequestHeader, ResponseHeader};
-use pingora::protocols::Digest;
+use pingora::protocols::{Digest, SocketDigest};
 use pingora::protocols::http::custom::CustomMessageWrite;
 use pingora::protocols::http::custom::server::Session as CustomSession;
 use pingora::protocols::http::{HttpTask, ServerSession};
 use pingora::protocols::l4::socket::SocketAddr;
 use pingora::{Error, ErrorType, Result};
+use tokio::time::sleep_until;
 
 use super::cork::Cork;
+use super::hold::{Hold, Passed};
+use super::patience::Patience;
 use super::presence;
 
 type Messages = Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
 
-/// Takes the wrapper off again; see [`wrap`].
-pub struct Wrapped(Arc<Shared>);
+/// Where the wrapped session is put when the wrapper is dropped.
+type Returned = Arc<Mutex<Option<ServerSession>>>;
 
-/// What the two sides of the wrapper share.
+/// What the proxy and the session in between have in common.
+#[derive(Default)]
 struct Shared {
-    /// Where the wrapped session is put when the wrapper is dropped.
-    returned: Mutex<Option<ServerSession>>,
     /// The body, until it can no longer be needed.
     body: Mutex<Bytes>,
-    /// What holds the head back until the body has been written.
+    hold: Mutex<Hold>,
+    patience: Mutex<Option<Arc<Patience>>>,
+    /// What holds the head of the request back until its body has been written.
     cork: Mutex<Option<Cork>>,
+}
+
+/// Takes the wrapper off again; see [`wrap`].
+pub struct Wrapped {
+    returned: Returned,
+    shared: Arc<Shared>,
 }
 
 /// Lets `downstream` stand as a session with `body` already read. To be undone with [`Wrapped::unwrap`] before the
 /// session ends, or its connection cannot serve another request.
 pub fn wrap(downstream: &mut ServerSession, body: Bytes) -> Wrapped {
-    let shared = Arc::new(Shared { returned: Mutex::default(), body: Mutex::new(body), cork: Mutex::default() });
+    let shared = Arc::new(Shared { body: Mutex::new(body), ..Shared::default() });
+    let returned = Returned::default();
     let inner = std::mem::replace(downstream, placeholder());
-    *downstream = ServerSession::new_custom(Box::new(Replay { inner, shared: shared.clone(), left: None }));
-    Wrapped(shared)
+    let replay = Replay { inner, returned: returned.clone(), shared: shared.clone(), watch: None, torn: false };
+    *downstream = ServerSession::new_custom(Box::new(replay));
+    Wrapped { returned, shared }
 }
 
 impl Wrapped {
     /// Lets the body go: an answer has begun, so it will not be sent again.
     pub fn release(&self) {
-        self.0.body.lock().clear();
+        self.shared.body.lock().clear();
+    }
+
+    /// The beginning of the answer, which may be held back.
+    pub fn hold(&self) -> MutexGuard<'_, Hold> {
+        self.shared.hold.lock()
+    }
+
+    /// Lets the try that begins now wait for its engine for so long.
+    pub fn wait(&self, patience: Patience) {
+        *self.shared.patience.lock() = Some(Arc::new(patience));
     }
 
     /// Draws the cork as soon as Pingora has written the body.
     pub fn draw_after_body(&self, cork: Cork) {
-        *self.0.cork.lock() = Some(cork);
+        *self.shared.cork.lock() = Some(cork);
     }
 
     /// Puts the true session back.
     pub fn unwrap(self, downstream: &mut ServerSession) {
         // Dropping the wrapper returns the true session.
         drop(std::mem::replace(downstream, placeholder()));
-        if let Some(inner) = self.0.returned.lock().take() {
+        if let Some(inner) = self.returned.lock().take() {
             *downstream = inner;
         }
     }
@@ -79,14 +103,12 @@ fn placeholder() -> ServerSession {
     ServerSession::new_custom(Box::new(()))
 }
 
-struct Replay {
-    inner: ServerSession,
-    shared: Arc<Shared>,
-    /// Ends when the client leaves: one for all pieces of an answer.
-    left: Option<Left>,
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment.into()).await,
+        None => std::future::pending().await,
+    }
 }
-
-type Left = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
 /// Has the rest of this task go on first. Tokio's own also has the runtime look for events, which is a system call.
 async fn give_way() {
@@ -101,9 +123,67 @@ async fn give_way() {
     .await;
 }
 
+/// Ends when a try is to end. One for all pieces of its answer, each of which may be one token.
+struct Watch {
+    patience: Option<Arc<Patience>>,
+    ends: Pin<Box<dyn Future<Output = Box<Error>> + Send + Sync>>,
+}
+
+impl Watch {
+    fn new(client: Option<Arc<SocketDigest>>, patience: Option<Arc<Patience>>) -> Watch {
+        let waited_for = patience.clone();
+        let over = async move {
+            match waited_for {
+                Some(patience) => patience.over().await,
+                None => std::future::pending().await,
+            }
+        };
+        let ends = Box::pin(async move {
+            tokio::select! {
+                () = presence::left(client) => {
+                    Error::explain(ErrorType::ConnectionClosed, "the client left while its next request was waiting")
+                }
+                error = over => error,
+            }
+        });
+        Watch { patience, ends }
+    }
+
+    fn is_of(&self, patience: Option<&Arc<Patience>>) -> bool {
+        self.patience.as_ref().map(Arc::as_ptr) == patience.map(Arc::as_ptr)
+    }
+}
+
+struct Replay {
+    inner: ServerSession,
+    returned: Returned,
+    shared: Arc<Shared>,
+    watch: Option<Watch>,
+    /// A write of what was held has begun and not ended: what the client has of it is unknown.
+    torn: bool,
+}
+
+impl Replay {
+    /// Sends what was held.
+    async fn let_go(&mut self) -> Result<()> {
+        let held = self.shared.hold.lock().take(Vec::new());
+        // Pingora drops this if the engine's next piece comes before the client takes the first.
+        self.torn = true;
+        self.send(held).await?;
+        self.torn = false;
+        Ok(())
+    }
+
+    async fn send(&mut self, pieces: Vec<HttpTask>) -> Result<bool> {
+        let over = self.inner.response_duplex_vec(pieces).await?;
+        self.shared.patience.lock().iter().for_each(|patience| patience.passed());
+        Ok(over)
+    }
+}
+
 impl Drop for Replay {
     fn drop(&mut self) {
-        *self.shared.returned.lock() = Some(std::mem::replace(&mut self.inner, placeholder()));
+        *self.returned.lock() = Some(std::mem::replace(&mut self.inner, placeholder()));
     }
 }
 
@@ -133,7 +213,8 @@ impl CustomSession for Replay {
         Ok(None)
     }
 
-    /// Ends only when the client goes away.
+    /// Ends only when the client goes away, or the engine has been waited for long enough. Pingora waits here whenever it waits
+    /// for the engine, and an error here ends the try: so what ends a wait is noticed here, a hold that is over too.
     async fn read_body_or_idle(&mut self, _no_body_expected: bool) -> Result<Option<Bytes>> {
         let cork = self.shared.cork.lock().take();
         if let Some(cork) = cork {
@@ -141,14 +222,21 @@ impl CustomSession for Replay {
             give_way().await;
             drop(cork);
         }
-        let Replay { inner, left, .. } = self;
-        let left = left.get_or_insert_with(|| Box::pin(presence::left(presence::socket(inner.digest()))));
-        tokio::select! {
-            read = inner.read_body_or_idle(true) => read,
-            () = left => {
-                self.left = None;
-                Error::e_explain(ErrorType::ConnectionClosed, "the client left while its next request was waiting")
+        let patience = self.shared.patience.lock().clone();
+        self.watch.take_if(|watch| !watch.is_of(patience.as_ref()));
+        loop {
+            let held_until = self.shared.hold.lock().until();
+            let Replay { inner, watch, .. } = &mut *self;
+            let watch = watch.get_or_insert_with(|| Watch::new(presence::socket(inner.digest()), patience.clone()));
+            tokio::select! {
+                read = inner.read_body_or_idle(true) => return read,
+                error = &mut watch.ends => {
+                    self.watch = None;
+                    return Err(error);
+                }
+                () = until(held_until) => {}
             }
+            self.let_go().await?;
         }
     }
 
@@ -183,7 +271,15 @@ impl CustomSession for Replay {
     }
 
     async fn response_duplex_vec(&mut self, tasks: Vec<HttpTask>) -> Result<bool> {
-        self.inner.response_duplex_vec(tasks).await
+        if self.torn {
+            return Err(Error::explain(ErrorType::WriteError, "the client took too long for the header").into_down());
+        }
+        let passed = self.shared.hold.lock().pass(tasks);
+        match passed {
+            Passed::On(tasks) => self.send(tasks).await,
+            Passed::Held => Ok(false),
+            Passed::Failed(error) => Err(error),
+        }
     }
 
     fn set_read_timeout(&mut self, timeout: Option<Duration>) {

@@ -10,12 +10,10 @@ use pingora::{Error, ErrorSource, ErrorType, OrErr, Result, RetryType};
 
 use super::Context;
 use super::asked::RANK_HEADER;
-use crate::fleet::bearer;
+use super::patience::{FIRST_BYTE, HUNG, IDLE_STREAM, TOTAL};
+use crate::fleet::{TRIES_MAX, bearer};
 use crate::metrics::METRICS;
 use crate::routing::Retry;
-
-/// Engines that one request tries at most: the first and two more.
-const TRIES_MAX: usize = 3;
 
 /// Tries that Pingora is to allow: ours, and one more for a reused connection that was closed under a request.
 pub const PINGORA_TRIES: usize = TRIES_MAX + 2;
@@ -23,11 +21,15 @@ pub const PINGORA_TRIES: usize = TRIES_MAX + 2;
 /// The chosen engine's address.
 pub async fn peer(context: &mut Context) -> Result<Box<HttpPeer>> {
     loop {
+        context.begin_try();
         let Some(in_flight) = &context.in_flight else {
             return Error::e_explain(ErrorType::InternalError, "a request was sent on before it was routed");
         };
         match in_flight.engine().peer().await {
             Ok(mut peer) => {
+                let connect = in_flight.model().settings().timeouts.connect;
+                peer.options.connection_timeout = Some(connect);
+                peer.options.total_connection_timeout = Some(connect);
                 if context.once_more_here {
                     // Connections are shared only within a group: alone in one, it gets a fresh connection.
                     peer.group_key = own_group(context);
@@ -135,17 +137,35 @@ pub fn retry_on_status(answer: &ResponseHeader, context: &mut Context) -> Result
         }
     };
     if fail_over(context, Retry::Refused, reason) {
-        let mut error = Error::explain(ErrorType::HTTPStatus(answer.status.as_u16()), "trying another replica");
-        error.as_up();
-        error.set_retry(true);
-        return Err(error);
+        return Err(elsewhere());
     }
     context.answered = true;
     Ok(())
 }
 
+/// A stream whose first event is an error: as good as a 503, since nothing of it has gone to the client. With no other replica
+/// left it passes.
+pub fn retry_on_error_event(context: &mut Context) -> Result<()> {
+    match fail_over(context, Retry::Refused, "error_event") {
+        true => Err(elsewhere()),
+        false => Ok(()),
+    }
+}
+
+/// Ends a try after the next has been chosen.
+const ELSEWHERE: ErrorType = ErrorType::Custom("trying another replica");
+
+fn elsewhere() -> Box<Error> {
+    let mut error = Error::new_up(ELSEWHERE);
+    error.set_retry(true);
+    error
+}
+
 /// A connection that could not be made.
 pub fn retry_on_connect(mut error: Box<Error>, context: &mut Context) -> Box<Error> {
+    if matches!(error.etype(), ErrorType::ConnectTimedout | ErrorType::TLSHandshakeTimedout) {
+        METRICS.limits_hit.with_label_values(&["connect"]).inc();
+    }
     let retry = fail_over(context, Retry::Unreachable, "connect");
     error.set_retry(retry);
     error
@@ -153,14 +173,42 @@ pub fn retry_on_connect(mut error: Box<Error>, context: &mut Context) -> Box<Err
 
 /// A connection that ended, or another error after it was made.
 pub fn retry_on_close(mut error: Box<Error>, context: &mut Context, reused: bool) -> Box<Error> {
-    if matches!(error.etype(), ErrorType::HTTPStatus(_)) && error.retry() {
+    if *error.etype() == ELSEWHERE {
         return error;
     }
+    if let Some(reason) = given_up(error.etype()) {
+        return retry_on_silence(error, context, reason);
+    }
     let closed = (closed_without_a_byte(&error) || untouched(&error)) && !context.answered;
+    // A stream that ended before it said anything.
+    let unsaid = context.holds_answer() && *error.esource() == ErrorSource::Upstream;
     // An engine closes its idle connections after a while: that it closed a reused one does not mean that it is gone.
     let why = if reused { Retry::Refused } else { Retry::Unreachable };
-    let mut retry = closed && fail_over(context, why, "closed");
+    let mut retry = (closed || unsaid) && fail_over(context, why, "closed");
     if closed && !retry && reused && !context.once_more_here {
+        context.once_more_here = true;
+        retry = true;
+    }
+    error.set_retry(retry);
+    error
+}
+
+/// Why a try ended whose engine does not answer.
+fn given_up(error: &ErrorType) -> Option<&'static str> {
+    let ends = [(HUNG, "hung"), (FIRST_BYTE, "first_byte"), (IDLE_STREAM, "idle_stream"), (TOTAL, "total")];
+    ends.into_iter().find(|(end, _)| end == error).map(|(_, reason)| reason)
+}
+
+/// An engine that does not answer. Where nothing has gone to the client, another is asked.
+fn retry_on_silence(mut error: Box<Error>, context: &mut Context, reason: &'static str) -> Box<Error> {
+    // Pingora takes it for the client's, since the session of the client noticed it.
+    error.as_up();
+    if *error.etype() != HUNG {
+        METRICS.limits_hit.with_label_values(&[reason]).inc();
+    }
+    let mut retry = matches!(*error.etype(), HUNG | FIRST_BYTE) && fail_over(context, Retry::Unreachable, reason);
+    if *error.etype() == HUNG && !retry && !context.once_more_here {
+        // The other replica has gone meanwhile. Here it waits on.
         context.once_more_here = true;
         retry = true;
     }
@@ -190,7 +238,7 @@ fn untouched(error: &Error) -> bool {
 fn fail_over(context: &mut Context, why: Retry, reason: &str) -> bool {
     let Some(in_flight) = &mut context.in_flight else { return false };
     let failed = in_flight.replica().to_owned();
-    let moved = in_flight.tries() < TRIES_MAX && in_flight.fail_over(why);
+    let moved = in_flight.fail_over(why);
     if moved {
         METRICS.retries.with_label_values(&[in_flight.model().label(), &failed, reason]).inc();
         log::warn!("request {}: {failed} failed ({reason}), trying {}", context.request_id, in_flight.replica());

@@ -5,6 +5,7 @@
 //! in a string passes too: the engine says what it thinks of it.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -22,6 +23,12 @@ pub fn fields<'a, const N: usize>(json: &'a [u8], names: [&str; N]) -> Option<[O
     let fields = reader.deserialize_map(Fields { names }).ok()?;
     reader.end().ok()?;
     Some(fields)
+}
+
+/// Whether all fields of an object but the one called `name` fulfil `rest`. False also where the text is no object.
+pub fn only(json: &str, name: &str, rest: impl Fn(&str) -> bool) -> bool {
+    let fields: Result<HashMap<Cow<'_, str>, &RawValue>, _> = serde_json::from_str(json);
+    fields.is_ok_and(|fields| fields.iter().all(|(field, value)| field == name || rest(value.get())))
 }
 
 /// The first thing that `pick` finds in the elements of a list. None also where the text is no list.

@@ -1,4 +1,4 @@
-//! From what a client sent to the key of its conversation: one way, and with a secret of this process.
+//! From what a client sent to the key of its conversation: one way, and with a secret.
 
 use std::hash::Hasher;
 use std::net::IpAddr;
@@ -38,15 +38,18 @@ impl<'a> Caller<'a> {
     }
 }
 
+/// What conversations are named under. Whoever has it could tell that a guessed session id is right.
+pub type RoutingKey = [u8; 16];
+
 /// Makes conversation keys. Two of them agree only where their seeds do.
 #[derive(Clone)]
 pub struct KeyHasher {
-    seed: [u8; 16],
+    seed: RoutingKey,
 }
 
 impl KeyHasher {
-    /// The seed is to be random, and drawn once a process: a key then says nothing to anyone outside.
-    pub fn new(seed: [u8; 16]) -> Self {
+    /// The seed is to be random: a key then says nothing to anyone outside.
+    pub fn new(seed: RoutingKey) -> Self {
         Self { seed }
     }
 

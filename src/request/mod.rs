@@ -2,19 +2,21 @@
 
 pub mod chunks;
 pub mod endpoint;
+pub mod event;
 pub mod head;
 mod json;
 pub mod key;
 pub mod multipart;
 pub mod peek;
 pub mod rewrite;
+pub mod saved;
 pub mod session;
 pub mod source;
 pub mod stored;
 pub mod usage;
 
 pub use endpoint::{Dialect, Endpoint, Local};
-pub use key::{Caller, KeyHasher};
+pub use key::{Caller, KeyHasher, RoutingKey};
 pub use peek::{Peek, peek};
 pub use session::{InHeaders, Rules};
 pub use stored::{Stored, StoredIds};

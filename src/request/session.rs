@@ -8,6 +8,7 @@ use std::fmt;
 
 use http::HeaderMap;
 use http::header::{HeaderName, USER_AGENT};
+use serde::Serialize;
 
 use super::endpoint::{BodyForm, Endpoint};
 use super::json;
@@ -38,10 +39,12 @@ pub struct Session<'a> {
 }
 
 /// What gave a session id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Found {
     /// A header that the operator configured.
+    #[serde(rename = "session.headers")]
     Operator,
+    #[serde(untagged)]
     Source(KeySource),
 }
 

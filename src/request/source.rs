@@ -1,9 +1,9 @@
 //! Where a session key may come from.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// One source of a session key. The configuration lists them in the order they are asked; what it does not list is off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeySource {
     /// `x-claude-code-session-id`, with `x-claude-code-agent-id` for a sub-agent.

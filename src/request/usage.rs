@@ -1,8 +1,10 @@
-//! Token counts in answers, in both dialects, streamed or whole; and in streams the ids of what the engine keeps.
+//! Token counts in answers, in both dialects, streamed or whole; and in streams how far they have come, and the ids of what the
+//! engine keeps.
 
 use memchr::{memchr, memmem};
 use serde::Deserialize;
 
+use super::event::{self, Event};
 use super::json;
 use super::stored::{self, StoredIds};
 
@@ -33,8 +35,38 @@ pub struct UsageReader {
     /// Whether the stream tells of a response that the engine may keep, and has not told its ids yet.
     seeks_ids: bool,
     ids: Option<StoredIds>,
+    stage: Stage,
+    events: u64,
     ended: bool,
     skipped_lines: u64,
+}
+
+/// How far a stream has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stage {
+    /// It has said nothing that the answer consists of.
+    #[default]
+    Opening,
+    /// Content has come.
+    Content,
+    /// An error came before any content.
+    FailedFirst,
+    /// An error came after content.
+    FailedLater,
+}
+
+impl Stage {
+    fn after(self, data: &[u8]) -> Stage {
+        match self {
+            Stage::Opening => match event::kind(data) {
+                Event::Opening => Stage::Opening,
+                Event::Content => Stage::Content,
+                Event::Error => Stage::FailedFirst,
+            },
+            Stage::Content if event::is_error(data) => Stage::FailedLater,
+            stage => stage,
+        }
+    }
 }
 
 impl UsageReader {
@@ -66,6 +98,16 @@ impl UsageReader {
     /// The ids of what the engine keeps, once, as soon as they have come.
     pub fn take_ids(&mut self) -> Option<StoredIds> {
         self.ids.take()
+    }
+
+    /// How far the stream has come.
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// Events so far, those left out that only open the stream.
+    pub fn events(&self) -> u64 {
+        self.events
     }
 
     /// Whether the stream's last event has come: a client may leave after it without waiting for the connection.
@@ -106,6 +148,13 @@ impl UsageReader {
     }
 
     fn end_event(&mut self) {
+        self.stage = match self.stage {
+            // What could not be read counts as said.
+            Stage::Opening if self.event_incomplete => Stage::Content,
+            stage if self.event_incomplete || self.event.is_empty() => stage,
+            stage => stage.after(&self.event),
+        };
+        self.events += u64::from(self.stage != Stage::Opening && !self.event.is_empty());
         if !self.event_incomplete && memmem::find(&self.event, b"\"usage\"").is_some() {
             self.usage = whole(&self.event).or(self.usage);
         }

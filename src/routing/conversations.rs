@@ -20,15 +20,15 @@ pub struct Conversations {
 }
 
 #[derive(Clone, Copy)]
-struct Conversation {
-    home: ReplicaId,
-    last_used: Time,
+pub(super) struct Conversation {
+    pub home: ReplicaId,
+    pub last_used: Time,
     /// Since when nothing of it is in flight, as far as a turn of it has ended.
-    idle_since: Option<Time>,
+    pub idle_since: Option<Time>,
     /// Whether the pause since then is still to be noted.
     pauses: bool,
     /// Tokens of it after its last turn; 0 where no engine has said.
-    size: u64,
+    pub size: u64,
     /// The place in the line at which it was admitted, until it has had its turns.
     place: Option<Place>,
 }
@@ -128,6 +128,31 @@ impl Conversations {
         counts.live += 1;
         counts.all += 1;
         known.map(|known| known.home)
+    }
+
+    /// Every conversation, the longest unused first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, &Conversation)> {
+        self.idle.iter().rev().chain(self.live.iter().rev())
+    }
+
+    /// Takes back a conversation that was known before. To be called for the longest unused first.
+    pub(super) fn restore(
+        &mut self,
+        key: Key,
+        home: ReplicaId,
+        last_used: Time,
+        idle_since: Time,
+        size: u64,
+        now: Time,
+    ) {
+        self.remove(&key);
+        let live = now.since(last_used) <= LIVE;
+        let conversation =
+            Conversation { home, last_used, idle_since: Some(idle_since), pauses: false, size, place: None };
+        if live { &mut self.live } else { &mut self.idle }.put(key, conversation);
+        let counts = self.counts_mut(home);
+        counts.live += u32::from(live);
+        counts.all += 1;
     }
 
     /// Lets live conversations grow idle and forgets those unused for `idle_forget`.

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// A conversation's key: a keyed 128-bit hash of what the client sent, never what it sent.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Key(u128);
 
 impl Key {
@@ -21,7 +23,7 @@ impl Key {
 }
 
 /// What a page shows of a conversation: 32 bits of its key, as eight hexadecimal digits. It says nothing of what the client
-/// sent, and is another in the next process.
+/// sent, and is another under another routing key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConversationHash(u32);
 

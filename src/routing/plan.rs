@@ -29,6 +29,8 @@ pub(super) enum Plan {
 pub enum Foreseen {
     /// It would go to a replica.
     Goes { decision: Decision, reason: Reason },
+    /// It would go after its conversation, and not be counted, since it is no turn of it.
+    Follows { replica: String },
     /// It would wait for room, with so many others.
     Waits { parked: u64 },
     /// It would be refused.
@@ -85,5 +87,13 @@ impl Router {
             Plan::Full(refusal) => Foreseen::Refused(refusal),
             Plan::Gone => Foreseen::Gone,
         })
+    }
+
+    /// The same of a request that follows its conversation and is no turn of it, as in [`Router::follow`].
+    pub fn foresee_follower(&self, ask: &Ask, now: Time) -> Option<Foreseen> {
+        if self.is_gone(ask) {
+            return Some(Foreseen::Gone);
+        }
+        self.follow(ask, &[], now).map(|target| Foreseen::Follows { replica: self.replica_name(&target) })
     }
 }

@@ -34,6 +34,11 @@ impl Recent {
         }
     }
 
+    /// What is kept, the oldest first.
+    pub fn values(&self) -> Vec<f64> {
+        self.values.iter().copied().collect()
+    }
+
     /// The value that a share `q` (0 to 1) of them does not exceed; none before the first.
     pub fn quantile(&self, q: f64) -> Option<f64> {
         let last = self.sorted.len().checked_sub(1)?;

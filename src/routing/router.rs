@@ -242,7 +242,7 @@ impl Router {
         self.caches.clear(replica);
     }
 
-    fn cut(&mut self, replica: ReplicaId) {
+    pub(super) fn cut(&mut self, replica: ReplicaId) {
         self.caches.cut(replica, self.settings.admission.kv_cache_tokens);
     }
 

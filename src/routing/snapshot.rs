@@ -52,7 +52,7 @@ pub struct ReplicaSnapshot {
     pub live: u32,
     /// `in flight + 8 x KV use + live`, as a new conversation would find it.
     pub load: f64,
-    /// Tokens that the conversations with a place here take.
+    /// Tokens that the conversations with a place here take, and all that runs here.
     pub held_tokens: u64,
     /// Tokens that its cache can keep, as far as that is known.
     pub capacity_tokens: Option<u64>,

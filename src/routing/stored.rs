@@ -43,6 +43,19 @@ impl StoredTable {
         }
     }
 
+    /// Everything known, the longest unused first.
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Option<Target>)> {
+        self.places.iter().rev()
+    }
+
+    /// Takes back what was known before, at most `limit` things.
+    pub fn restore(&mut self, key: Key, place: Option<Target>, limit: usize) {
+        self.places.put(key, place);
+        while self.places.len() > limit.max(1) {
+            self.places.pop_lru();
+        }
+    }
+
     /// Where something is kept. Not a use of it.
     pub fn find(&self, key: &Key) -> Kept {
         match self.places.peek(key) {

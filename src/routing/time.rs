@@ -18,3 +18,11 @@ impl std::ops::Add<Duration> for Time {
         Time(self.0.saturating_add(later.as_millis().try_into().unwrap_or(u64::MAX)))
     }
 }
+
+impl std::ops::Sub<Duration> for Time {
+    type Output = Time;
+
+    fn sub(self, earlier: Duration) -> Time {
+        Time(self.0.saturating_sub(earlier.as_millis().try_into().unwrap_or(u64::MAX)))
+    }
+}

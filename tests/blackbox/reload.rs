@@ -196,3 +196,23 @@ async fn reloads_under_load_lose_nothing() {
     }
     callers.end(&balancer, &engines).await;
 }
+
+/// Whoever opens a pipe waits for its other end, and nobody is there.
+#[tokio::test]
+async fn a_pipe_in_place_of_a_file_holds_up_no_reload() {
+    let engine = Engine::start().await;
+    let config = one_model([&engine], json!({}));
+    let balancer = Balancer::start(config.clone()).await;
+    let pipe = balancer.path("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo starts");
+    assert!(made.success());
+    for more in [
+        json!({"callers": {"file": pipe}}),
+        json!({"admin": {"address": "127.0.0.1:0", "token": {"file": pipe}}}),
+        json!({"listen": [{"address": "127.0.0.1:0", "tls": {"certificate": pipe, "key": pipe}}]}),
+    ] {
+        let answer = balancer.reload(&with(config.clone(), more)).await;
+        assert!((400..500).contains(&answer.status) && answer.text().contains("no regular file"), "{}", answer.text());
+    }
+    assert_eq!(balancer.reload(&config).await.status, 200);
+}

@@ -65,7 +65,7 @@ async fn nothing_planted_comes_out() {
     // The name of a model or of a caller is no secret; a key, also in place of a hash, is.
     for (form, log) in [("json", "trace"), ("text", "homing=trace,info")] {
         let mut config = one_model([&engine], json!({}));
-        config["server"] = json!({"access_log": form, "limits": {"body": "8 KiB"}});
+        config["server"] = json!({"access_log": form, "limits": {"body": "8 KiB"}, "state_file": "state"});
         config["callers"] = json!([{"name": "ann", "keys": [KeyHash::of(b"key-m4rker").to_string()]}]);
         config["admin"] = json!({"address": "127.0.0.1:0", "token": {"env": "HOMING_TEST_TOKEN"}});
         config["models"][0]["replicas"][0]["api_key"] = json!({"env": "HOMING_TEST_KEY"});
@@ -94,6 +94,7 @@ async fn nothing_planted_comes_out() {
         balancer.exit().await;
         let lines = balancer.output.lines();
         assert!(lines.iter().any(|line| is_access_line(line)), "requests are logged: {lines:?}");
+        shown.push(String::from_utf8_lossy(&std::fs::read(balancer.path("state")).expect("its state")).into_owned());
         let found: Vec<&String> = lines.iter().chain(&shown).filter(|text| text.contains(MARKER)).collect();
         assert!(found.is_empty(), "{form}: {found:#?}");
     }

@@ -115,10 +115,11 @@ async fn a_start_that_fails_says_why_in_a_sentence() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let replica = json!([{"replicas": [{"url": "http://127.0.0.1:1"}]}]);
-    let cases: [(Value, &str); 5] = [
+    let cases: [(Value, &str); 6] = [
         (json!({"listen": [{"address": address}], "models": replica}), &address),
         (json!({"admin": {"address": address}, "models": replica}), &address),
         (json!({"models": []}), "line 1"),
+        (json!({"server": {"state_file": "/nowhere/state"}, "models": replica}), "/nowhere/state"),
         (json!({"models": replica, "modles": 1}), "line 1"),
         (
             json!({"models": [{"replicas": [{"url": "http://127.0.0.1:1", "api_key": {"env": "HOMING_NO_SUCH"}}]}]}),

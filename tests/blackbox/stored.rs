@@ -93,7 +93,8 @@ async fn a_stream_that_runs_can_be_cancelled() {
     let engines = engines::<2>().await;
     let balancer = Balancer::start(one_model(&engines, json!({}))).await;
     let gate = Gate::shut();
-    let created = "event: response.created\ndata: {\"response\":{\"id\":\"resp_1\"},\"type\":\"response.created\"}\n\n";
+    let created = "event: response.created\ndata: {\"response\":{\"id\":\"resp_1\",\"background\":true},\
+                   \"type\":\"response.created\"}\n\n";
     let running = Answer::stream(&[created.to_string(), "data: {}\n\n".into()], Some(&gate));
     engines[0].answers(move |request| match request.path() {
         PATH => running.clone(),

@@ -2,6 +2,7 @@
 
 mod chunks;
 mod endpoint;
+mod event;
 mod head;
 mod key;
 mod multipart;

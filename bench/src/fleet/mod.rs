@@ -26,7 +26,7 @@ use self::control::Switches;
 pub use self::fault::Fault;
 use self::process::Settings;
 use self::replica::Replica;
-use crate::engine::Profile;
+use crate::engine::{Profile, Prompt};
 
 /// Where fleets listen: they are for one machine.
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -77,6 +77,22 @@ impl FleetConfig {
     fn ports(&self) -> u16 {
         if self.data_parallel { 1 } else { self.replicas }
     }
+}
+
+/// What the model answers to a body sent to `path`: the same on every replica, unless the engine's `answer_tokens` end it. `None`
+/// where the body holds no conversation.
+pub fn answer_to(profile: &Profile, path: &str, body: &Value) -> Option<String> {
+    let (messages, most) = match path {
+        "/v1/chat/completions" => (render::chat(body)?, &body["max_tokens"]),
+        "/v1/messages" => (render::messages(body)?, &body["max_tokens"]),
+        "/v1/responses" => (render::responses(body)?, &body["max_output_tokens"]),
+        _ => return None,
+    };
+    let mut prompt = Prompt::new(profile.engine.block_size);
+    prompt.extend(render::tokens(&messages));
+    let room = profile.engine.max_model_len.checked_sub(prompt.len())?;
+    let most = most.as_u64().map_or(room, |most| room.min(u32::try_from(most).unwrap_or(u32::MAX)));
+    Some(tokens::answer(prompt.fingerprint()).take(most as usize).map(tokens::text).collect())
 }
 
 /// A running fleet. It ends when it is dropped.

@@ -14,7 +14,7 @@ mod pace;
 mod progress;
 mod readings;
 mod request;
-mod text;
+pub(crate) mod text;
 mod via;
 
 pub use cells::LiveCells;

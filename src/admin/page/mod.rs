@@ -3,7 +3,7 @@
 mod cards;
 mod chart;
 mod decisions;
-mod figures;
+
 mod history;
 mod shell;
 
@@ -11,6 +11,7 @@ use http::{Response, StatusCode, header};
 
 use super::query::Query;
 use crate::decisions::Decisions;
+use crate::figures;
 use crate::fleet::Fleet;
 
 const STYLE: &str = include_str!("panel.css");

@@ -13,6 +13,13 @@ pub(in crate::config) struct Section<'p, 'f> {
     known: Vec<&'static str>,
 }
 
+impl<'f> Place<'f> {
+    /// The setting called `name` of a mapping, whatever else stands there.
+    pub fn alone(&self, name: &'static str) -> Place<'f> {
+        Section { place: self, lenient: self.lenient, known: Vec::new() }.place(name)
+    }
+}
+
 impl<'p, 'f> Section<'p, 'f> {
     /// What `read` makes of the settings at `place`. Those that it does not ask for are unknown, and a fault.
     pub(super) fn read<T>(place: &'p Place<'f>, lenient: bool, read: impl FnOnce(&mut Section<'_, 'f>) -> T) -> T {

@@ -56,6 +56,11 @@ impl Learned {
         (self.tokens < UNKNOWN).then_some(self.tokens as u64)
     }
 
+    /// As it was learned before.
+    pub fn restore(&mut self, tokens: Option<u64>) {
+        self.tokens = tokens.map_or(UNKNOWN, |tokens| (tokens.max(1) as f64).min(UNKNOWN));
+    }
+
     /// A conversation missed that should have been in a cache which was then believed to hold `believed` tokens: it holds
     /// fewer.
     pub fn missed(&mut self, believed: u64, now: Time) {

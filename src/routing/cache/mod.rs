@@ -2,6 +2,8 @@
 
 mod capacity;
 mod outcome;
+mod queue;
+mod saved;
 mod shadow;
 mod sizes;
 mod speed;
@@ -10,12 +12,14 @@ use std::time::Duration;
 
 pub use capacity::CapacitySource;
 pub use outcome::{Advice, CacheCounts, CacheOutcome};
+pub use saved::SavedCaches;
 pub use shadow::Standing;
 
 use super::recent::Recent;
 use super::{Key, ReplicaId, Time, Tokens};
 use capacity::{Learned, admitted};
 use outcome::Watch;
+use queue::{Prompt, Queue};
 use shadow::Shadow;
 use sizes::Sizes;
 use speed::Speeds;
@@ -51,8 +55,13 @@ struct Replica {
     shadow: Shadow,
     /// Tokens that the engine says it can keep.
     said: Option<u64>,
-    /// Prompt tokens of requests in flight that the replica has yet to read.
-    queued: u64,
+    queue: Queue,
+}
+
+impl Replica {
+    fn new() -> Replica {
+        Replica { shadow: Shadow::new(), said: None, queue: Queue::default() }
+    }
 }
 
 /// What a turn is expected to find, kept with it until its end.
@@ -68,7 +77,8 @@ pub(super) struct Expectation {
     believed: u64,
     /// Prompt tokens to compute before this one's first byte, its own included.
     queued: u64,
-    own_queued: u64,
+    /// Its own prompt, until the replica has read it.
+    prompt: Option<Prompt>,
     /// The first turn of a newcomer that met a cache which others had used: what it finds there is what all share.
     met_others: bool,
 }
@@ -88,8 +98,7 @@ impl Caches {
 
     /// Makes room for replicas up to this many, or forgets one that gave its place to another.
     pub fn resize(&mut self, replicas: usize) {
-        let new = || Replica { shadow: Shadow::new(), said: None, queued: 0 };
-        self.replicas.resize_with(self.replicas.len().max(replicas), new);
+        self.replicas.resize_with(self.replicas.len().max(replicas), Replica::new);
     }
 
     /// Notes what a replica's engine says that it can keep.
@@ -111,7 +120,8 @@ impl Caches {
         self.capacity(replica, set).0.map_or(u64::MAX, admitted)
     }
 
-    /// Tokens that the conversations with a place on a replica take, the prefix that all share counted once.
+    /// Tokens that the conversations with a place on a replica take, and all that runs there, the prefix that all share
+    /// counted once.
     pub fn held(&self, replica: ReplicaId) -> u64 {
         let shadow = &self.replicas[replica.index()].shadow;
         if shadow.is_free() { 0 } else { self.sizes.shared().saturating_add(shadow.held()) }
@@ -151,9 +161,15 @@ impl Caches {
 
     /// Seconds until a replica would have read a new conversation's own tokens and all that is queued there.
     pub fn reading_s(&self, replica: ReplicaId, own: u64) -> f64 {
-        let Replica { shadow, queued, .. } = &self.replicas[replica.index()];
+        let Replica { shadow, queue, .. } = &self.replicas[replica.index()];
         let shared = if shadow.is_empty() { self.sizes.shared() } else { 0 };
-        (own + shared + queued) as f64 / self.speeds.rate()
+        (own + shared + queue.to_compute()) as f64 / self.speeds.rate()
+    }
+
+    /// Seconds in which a replica should read the longest prompt that is in flight there, if nothing of it is cached.
+    pub fn longest_reading_s(&self, replica: ReplicaId) -> f64 {
+        let longest = self.replicas[replica.index()].queue.longest();
+        longest as f64 * self.speeds.slowness(replica) / self.speeds.rate()
     }
 
     /// How many times longer than on the others everything takes on a replica.
@@ -195,7 +211,7 @@ impl Caches {
     ) -> Expectation {
         let own = self.own_tokens(size, bytes);
         let shared = self.sizes.shared();
-        let Replica { shadow, queued, .. } = &mut self.replicas[replica.index()];
+        let Replica { shadow, queue, .. } = &mut self.replicas[replica.index()];
         let met_others = !shadow.is_empty();
         // Elsewhere there may be a copy, left by a turn that was sent there once: an old one.
         let there = why_gone == CacheOutcome::Evicted && shadow.standing(&key) != Standing::Gone;
@@ -204,16 +220,16 @@ impl Caches {
             _ if met_others => Some(shared),
             _ => Some(0),
         };
-        let own_queued = (size.unwrap_or_else(|| self.sizes.of_bytes(bytes)) + self.sizes.growth())
-            .saturating_sub(found.unwrap_or(0));
-        *queued += own_queued;
+        let length = size.unwrap_or_else(|| self.sizes.of_bytes(bytes)) + self.sizes.growth();
+        let prompt = Prompt { length, to_compute: length.saturating_sub(found.unwrap_or(0)) };
+        queue.add(prompt);
         let expectation = Expectation {
             before: size.unwrap_or(0),
             found,
             if_short: if there { CacheOutcome::Evicted } else { why_gone },
             believed: shared + shadow.resident(),
-            queued: *queued,
-            own_queued,
+            queued: queue.to_compute(),
+            prompt: Some(prompt),
             met_others: met_others && placed,
         };
         shadow.start(key, own, placed);
@@ -222,8 +238,9 @@ impl Caches {
 
     /// The replica has begun to answer a turn: what was queued for it is read.
     pub fn began(&mut self, replica: ReplicaId, expectation: &mut Expectation) {
-        let queued = &mut self.replicas[replica.index()].queued;
-        *queued = queued.saturating_sub(std::mem::take(&mut expectation.own_queued));
+        if let Some(prompt) = expectation.prompt.take() {
+            self.replicas[replica.index()].queue.remove(prompt);
+        }
     }
 
     /// A turn has ended on a replica. Returns whether its conversation gave its place up, because it had `turns_max` turns.
@@ -307,7 +324,7 @@ impl Caches {
 
     /// A replica gave its place to another: nothing is known of it.
     pub fn forget(&mut self, replica: ReplicaId) {
-        self.replicas[replica.index()] = Replica { shadow: Shadow::new(), said: None, queued: 0 };
+        self.replicas[replica.index()] = Replica::new();
         self.speeds.forget(replica);
     }
 

@@ -198,6 +198,18 @@ impl Shadow {
         (self.lingering_tokens, self.left_tokens) = (0, 0);
     }
 
+    /// A conversation of so many tokens of its own is known to rest here since then; with a place, if it `lingers`.
+    pub fn rest(&mut self, key: Key, tokens: u64, since: Time, lingers: bool) {
+        let tokens = tokens.max(TOKENS_MIN);
+        self.take_idle(&key);
+        if lingers {
+            self.lingering_tokens += tokens;
+            self.lingering.put(key, Lingering { tokens, since, turns: 0 });
+        } else {
+            self.leave(key, Left { tokens, rotated: false });
+        }
+    }
+
     fn leave(&mut self, key: Key, left: Left) {
         self.left_tokens += left.tokens;
         self.left.put(key, left);

@@ -19,6 +19,21 @@ impl Sizes {
         Sizes { per_byte: Recent::new(64), growth: Recent::new(64), shared: Recent::new(32) }
     }
 
+    /// What the last turns showed: tokens a byte, growth, shared prefix.
+    pub fn values(&self) -> [Vec<f64>; 3] {
+        [self.per_byte.values(), self.growth.values(), self.shared.values()]
+    }
+
+    /// Takes it back, as far as it can be true.
+    pub fn restore(&mut self, values: &[Vec<f64>; 3]) {
+        for (recent, values) in [&mut self.per_byte, &mut self.growth, &mut self.shared].into_iter().zip(values) {
+            values
+                .iter()
+                .filter(|value| (0.0..=TOKENS_MAX as f64).contains(*value))
+                .for_each(|value| recent.note(*value));
+        }
+    }
+
     /// A request of so many bytes had so many prompt tokens.
     pub fn note_prompt(&mut self, bytes: u64, tokens: u64) {
         if bytes > 0 && tokens > 0 {

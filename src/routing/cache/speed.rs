@@ -1,3 +1,5 @@
+use std::ops::RangeInclusive;
+
 use crate::routing::ReplicaId;
 
 /// Prompt tokens a second that a replica reads before anything is known of it.
@@ -8,6 +10,9 @@ const TOKENS_MIN: u64 = 512;
 
 /// The weight of the newest turn in the mean.
 const NEWEST: f64 = 0.1;
+
+/// What can be true of a rate.
+const RATES: RangeInclusive<f64> = 1.0..=1e9;
 
 /// A replica counts as this many times slower or faster than the others at most.
 const RATIO_MAX: f64 = 4.0;
@@ -33,6 +38,27 @@ impl Speeds {
         for mean in [&mut self.replicas[replica.index()], &mut self.model] {
             *mean = Some(mean.map_or(rate, |mean| mean + NEWEST * (rate - mean)));
         }
+    }
+
+    /// Prompt tokens a second that a replica was seen to read.
+    pub fn of(&self, replica: ReplicaId) -> Option<f64> {
+        self.replicas.get(replica.index()).copied().flatten()
+    }
+
+    /// The same over all replicas, if any was seen.
+    pub fn of_model(&self) -> Option<f64> {
+        self.model
+    }
+
+    /// Takes back what was seen before.
+    pub fn restore(&mut self, replica: ReplicaId, rate: Option<f64>) {
+        self.replicas.resize(self.replicas.len().max(replica.index() + 1), None);
+        self.replicas[replica.index()] = rate.filter(|rate| RATES.contains(rate));
+    }
+
+    /// As [`Speeds::restore`], over all replicas.
+    pub fn restore_model(&mut self, rate: Option<f64>) {
+        self.model = rate.filter(|rate| RATES.contains(rate));
     }
 
     /// Prompt tokens a second over all replicas.

@@ -17,6 +17,7 @@ pub mod pki;
 pub mod prometheus;
 pub mod raw_h2;
 pub mod routing;
+pub mod terminal;
 pub mod vllm;
 pub mod wire;
 

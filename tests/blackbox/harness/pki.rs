@@ -64,7 +64,7 @@ impl Pki {
     pub fn client(&self) -> TlsClient {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone()).expect("a root");
-        TlsClient { roots, versions: vec![&version::TLS12, &version::TLS13], alpn: Vec::new() }
+        TlsClient { roots, versions: vec![&version::TLS12, &version::TLS13], alpn: Vec::new(), shown: None }
     }
 }
 
@@ -99,9 +99,15 @@ pub struct TlsClient {
     roots: RootCertStore,
     versions: Vec<&'static SupportedProtocolVersion>,
     alpn: Vec<Vec<u8>>,
+    shown: Option<Pair>,
 }
 
 impl TlsClient {
+    /// Has a certificate of its own.
+    pub fn showing(self, pair: &Pair) -> TlsClient {
+        TlsClient { shown: Some(pair.clone()), ..self }
+    }
+
     pub fn version(self, version: &'static SupportedProtocolVersion) -> TlsClient {
         TlsClient { versions: vec![version], ..self }
     }
@@ -112,11 +118,17 @@ impl TlsClient {
 
     /// Shakes hands with who is `name`.
     pub async fn connect(&self, address: std::net::SocketAddr, name: &str) -> std::io::Result<TlsStream<TcpStream>> {
-        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_protocol_versions(&self.versions)
             .expect("versions")
-            .with_root_certificates(self.roots.clone())
-            .with_no_client_auth();
+            .with_root_certificates(self.roots.clone());
+        let mut config = match &self.shown {
+            None => config.with_no_client_auth(),
+            Some(Pair { der, key, .. }) => {
+                let key = PrivateKeyDer::from_pem_file(key).expect("a key");
+                config.with_client_auth_cert(vec![der.clone()], key).expect("a certificate with its key")
+            }
+        };
         config.alpn_protocols = self.alpn.clone();
         let stream = TcpStream::connect(address).await?;
         let name = ServerName::try_from(name.to_owned()).expect("a name");

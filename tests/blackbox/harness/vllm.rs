@@ -183,9 +183,11 @@ fn messages_events(usage: Usage) -> Vec<String> {
     let event = |data: Value| format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap());
     let start = json!({"id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": "m",
         "usage": {"input_tokens": usage.prompt, "output_tokens": 0}});
+    let opening = event(json!({"type": "message_start", "message": start}));
+    let content = json!({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Done."}, "index": 0});
     vec![
-        event(json!({"type": "message_start", "message": start})),
-        event(json!({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Done."}, "index": 0})),
+        // An engine sends both with its first token.
+        opening + &event(content),
         event(json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": anthropic_usage(usage)})),
         event(json!({"type": "message_stop"})),
     ]

@@ -1,0 +1,78 @@
+//! Holds the beginning of a stream back until it has said something, so that another replica can be asked as if nothing had been.
+
+use std::time::Instant;
+
+use pingora::Error;
+use pingora::protocols::http::HttpTask;
+
+/// Bytes that are held back at most. What opens a stream has hundreds; of a request with many choices, thousands.
+const BYTES_MAX: usize = 256 << 10;
+
+/// The beginning of one answer.
+#[derive(Default)]
+pub struct Hold {
+    /// Until when at most; none: nothing is held back.
+    until: Option<Instant>,
+    held: Vec<HttpTask>,
+}
+
+/// What becomes of a piece of the answer.
+pub enum Passed {
+    /// These go to the client, in this order.
+    On(Vec<HttpTask>),
+    Held,
+    /// The engine ended its answer, and nothing of it has gone to the client.
+    Failed(Box<Error>),
+}
+
+impl Hold {
+    /// Holds the answer back that begins now.
+    pub fn begin(&mut self, until: Instant) {
+        *self = Hold { until: Some(until), held: Vec::new() };
+    }
+
+    /// Lets the next piece pass, and with it what was held.
+    pub fn end(&mut self) {
+        self.until = None;
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.until.is_some()
+    }
+
+    /// When it ends, whatever has come.
+    pub fn until(&self) -> Option<Instant> {
+        self.until
+    }
+
+    /// Takes the next pieces.
+    pub fn pass(&mut self, mut pieces: Vec<HttpTask>) -> Passed {
+        if self.is_on() {
+            if let Some(at) = pieces.iter().position(|piece| matches!(piece, HttpTask::Failed(_)))
+                && let HttpTask::Failed(error) = pieces.swap_remove(at)
+            {
+                return Passed::Failed(error);
+            }
+            self.held.append(&mut pieces);
+            if !self.held.iter().any(HttpTask::is_end) && self.bytes() <= BYTES_MAX {
+                return Passed::Held;
+            }
+        }
+        Passed::On(if self.held.is_empty() { pieces } else { self.take(pieces) })
+    }
+
+    /// Ends the hold: what was held, and then `pieces`.
+    pub fn take(&mut self, mut pieces: Vec<HttpTask>) -> Vec<HttpTask> {
+        self.until = None;
+        self.held.append(&mut pieces);
+        std::mem::take(&mut self.held)
+    }
+
+    fn bytes(&self) -> usize {
+        let bytes = |piece: &HttpTask| match piece {
+            HttpTask::Body(Some(bytes), _) => bytes.len(),
+            _ => 0,
+        };
+        self.held.iter().map(bytes).sum()
+    }
+}

@@ -1,0 +1,96 @@
+//! How long a try waits for its engine: until a limit is reached, or until the engine hangs and another can be asked.
+//!
+//! An engine that generates a long answer which is not streamed sends no byte for many minutes. So the limits on silence hold only
+//! while the engine shows no sign of life at all ([`crate::fleet::Life`]); the one on the whole is far above any generation.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use pingora::{Error, ErrorType};
+
+use crate::config::Timeouts;
+use crate::fleet::{Elsewhere, Engine, InFlight, now};
+use crate::routing::Time;
+
+/// The engine hangs, the client has got nothing, and there is another replica.
+pub const HUNG: ErrorType = ErrorType::Custom("the replica hangs");
+/// No first byte for too long.
+pub const FIRST_BYTE: ErrorType = ErrorType::Custom("no first byte");
+/// No next byte for too long.
+pub const IDLE_STREAM: ErrorType = ErrorType::Custom("an idle stream");
+/// The whole took too long.
+pub const TOTAL: ErrorType = ErrorType::Custom("too long in all");
+
+/// How often one that waits at an engine that hangs looks for another.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long one sleeps at most: Pingora's timers cost a fraction of tokio's, but each is kept until it is due, awaited or not.
+const SLEEP_MAX: Duration = Duration::from_secs(10);
+
+/// The patience of one try.
+pub struct Patience {
+    engine: Arc<Engine>,
+    elsewhere: Elsewhere,
+    timeouts: Timeouts,
+    /// When the request was first sent on, to whichever engine.
+    began: Time,
+    /// When it was sent to this one.
+    sent: Time,
+    /// When something last went to the client, in milliseconds of [`now`]; 0: nothing so far.
+    passed_ms: AtomicU64,
+}
+
+impl Patience {
+    /// That of the try that begins now; `began` is when the first did.
+    pub fn new(in_flight: &InFlight, began: Time) -> Patience {
+        Patience {
+            engine: in_flight.engine(),
+            elsewhere: in_flight.elsewhere(),
+            timeouts: in_flight.model().settings().timeouts.clone(),
+            began,
+            sent: now(),
+            passed_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// Notes that something has gone to the client.
+    pub fn passed(&self) {
+        self.passed_ms.store(now().0, Ordering::Relaxed);
+    }
+
+    /// Ends when the try is to end.
+    pub async fn over(&self) -> Box<Error> {
+        loop {
+            let (due, limit) = self.next_limit();
+            let left = due.since(now());
+            if left.is_zero() {
+                return Error::new_up(limit);
+            }
+            tokio::select! {
+                () = pingora_timeout::sleep(left.min(SLEEP_MAX)) => {}
+                () = self.engine.life.hung(), if self.last_passed().is_none() => {
+                    if self.elsewhere.is_open() {
+                        return Error::new_up(HUNG);
+                    }
+                    tokio::time::sleep(left.min(LOOK_EVERY)).await;
+                }
+            }
+        }
+    }
+
+    /// The limit that is reached first, if nothing happens before.
+    fn next_limit(&self) -> (Time, ErrorType) {
+        let alive = self.engine.life.last_sign();
+        let silent = match self.last_passed() {
+            None => (self.sent.max(alive) + self.timeouts.first_byte, FIRST_BYTE),
+            Some(passed) => (passed.max(alive) + self.timeouts.idle_stream, IDLE_STREAM),
+        };
+        let total = self.began + self.timeouts.total;
+        if total < silent.0 { (total, TOTAL) } else { silent }
+    }
+
+    fn last_passed(&self) -> Option<Time> {
+        Some(Time(self.passed_ms.load(Ordering::Relaxed))).filter(|passed| passed.0 > 0)
+    }
+}

@@ -1,0 +1,149 @@
+//! Conversations keep their homes over a restart.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::harness::*;
+
+const CONVERSATIONS: usize = 120;
+
+fn config(engines: &[Engine], state: &Path) -> Value {
+    let mut config = one_model(engines, json!({"admission": "off"}));
+    config["server"] = json!({"state_file": state});
+    config
+}
+
+fn turn(conversation: usize) -> Ask {
+    Ask::chat("m", "Hello.").session(&format!("conversation-{conversation}"))
+}
+
+/// A turn of each conversation: the replicas that answered them.
+async fn turns(balancer: &Balancer, decision: &str) -> Vec<String> {
+    let mut client = balancer.client().await;
+    let mut replicas = Vec::new();
+    for conversation in 0..CONVERSATIONS {
+        let answer = client.ask(&turn(conversation)).await;
+        replicas.push(answer.is(decision).replica().to_owned());
+    }
+    replicas
+}
+
+#[tokio::test]
+async fn every_conversation_goes_home_after_a_restart() {
+    let engines = engines::<3>().await;
+    let folder = TempDir::new().unwrap();
+    let state = folder.path().join("state");
+    let mut homes = Vec::new();
+    for stop in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGTERM] {
+        let mut balancer = Balancer::start(config(&engines, &state)).await;
+        let mode = std::fs::metadata(&state).expect("the file is there from the start").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        if homes.is_empty() {
+            homes = turns(&balancer, "placed").await;
+            assert!(engines.iter().all(|engine| homes.contains(&engine.name())), "they are spread");
+        } else {
+            assert_eq!(turns(&balancer, "sticky").await, homes);
+        }
+        balancer.signal(stop);
+        assert!(balancer.exit().await.success());
+    }
+    // Of an engine that is listed no more, the conversations are placed anew; the others stay.
+    let balancer = Balancer::start(config(&engines[1..], &state)).await;
+    let mut client = balancer.client().await;
+    for (conversation, home) in homes.iter().enumerate() {
+        let answer = client.ask(&turn(conversation)).await;
+        match *home == engines[0].name() {
+            true => assert_eq!(answer.decision(), "placed"),
+            false => assert_eq!((answer.decision(), answer.replica()), ("sticky", home.as_str())),
+        }
+    }
+}
+
+/// Replicas that are looked for may be found after the file was read.
+#[tokio::test]
+async fn replicas_that_are_found_later_get_their_conversations_back() {
+    let engines = engines::<2>().await;
+    let folder = TempDir::new().unwrap();
+    let list = folder.path().join("replicas.yaml");
+    let listed: Vec<Value> = engines.iter().map(|engine| json!({"url": engine.url()})).collect();
+    std::fs::write(&list, json!(listed).to_string()).unwrap();
+    let config = json!({
+        "server": {"state_file": folder.path().join("state")},
+        "models": [{"name": "m", "admission": "off", "replicas": {"file": list, "every": "100 ms"}}],
+    });
+    let mut balancer = Balancer::start(config.clone()).await;
+    let homes = turns(&balancer, "placed").await;
+    balancer.signal(Signal::SIGTERM);
+    assert!(balancer.exit().await.success());
+    std::fs::remove_file(&list).unwrap();
+    let balancer = Balancer::start(config).await;
+    assert_eq!(balancer.ask(&turn(0)).await.header("x-homing-error"), Some("no_replica"));
+    std::fs::write(&list, json!(listed).to_string()).unwrap();
+    balancer.routing_when("the replicas", |routing| routing.replicas().len() == 2).await;
+    assert_eq!(turns(&balancer, "sticky").await, homes);
+}
+
+/// A process that is killed loses at most a minute.
+#[tokio::test]
+async fn the_file_of_the_last_minute_serves_after_a_sudden_end() {
+    let engines = engines::<2>().await;
+    let folder = TempDir::new().unwrap();
+    let state = folder.path().join("state");
+    let mut balancer = Balancer::start(config(&engines, &state)).await;
+    let homes = turns(&balancer, "placed").await;
+    let from = Instant::now();
+    while balancer.metrics().await.sum("homing_state_writes_total", &[("outcome", "ok")]) == 0.0 {
+        assert!(from.elapsed() < Duration::from_secs(120), "nothing was written in two minutes");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    balancer.signal(Signal::SIGKILL);
+    balancer.exit().await;
+    let balancer = Balancer::start(config(&engines, &state)).await;
+    assert_eq!(turns(&balancer, "sticky").await, homes);
+}
+
+#[tokio::test]
+async fn a_file_of_no_use_is_set_aside_with_a_warning() {
+    let engines = engines::<1>().await;
+    let folder = TempDir::new().unwrap();
+    let (state, aside) = (folder.path().join("state"), folder.path().join("state.unread"));
+    let mut balancer = Balancer::start(config(&engines, &state)).await;
+    turns(&balancer, "placed").await;
+    balancer.signal(Signal::SIGTERM);
+    balancer.exit().await;
+    let good = std::fs::read(&state).unwrap();
+    let changed = |place: usize| {
+        let mut bytes = good.clone();
+        bytes[place] ^= 1;
+        bytes
+    };
+    let cases = [
+        (b"something else".to_vec(), "it is cut off"),
+        (vec![b'x'; 4096], "it is no state of Homing"),
+        (good[..good.len() - 1].to_vec(), "it is damaged"),
+        (changed(8), "another version of Homing wrote it"),
+        (changed(good.len() / 2), "it is damaged"),
+        (Vec::new(), "it is cut off"),
+    ];
+    for (bytes, why) in cases {
+        std::fs::write(&state, &bytes).unwrap();
+        let mut balancer = Balancer::start(config(&engines, &state)).await;
+        balancer.output.line("the warning", |line| (line.contains("WARN") && line.contains(why)).then_some(())).await;
+        assert_eq!(std::fs::read(&aside).unwrap(), bytes);
+        balancer.ask(&turn(0)).await.is("placed");
+        balancer.signal(Signal::SIGTERM);
+        balancer.exit().await;
+        std::fs::remove_file(&aside).unwrap();
+    }
+    // Too large, without the room that it says it takes.
+    std::fs::File::create(&state).unwrap().set_len(homing::state::STATE_MAX + 1).unwrap();
+    let balancer = Balancer::start(config(&engines, &state)).await;
+    balancer.output.line("the warning", |line| line.contains("it is larger than").then_some(())).await;
+    assert!(aside.exists());
+    balancer.ask(&turn(0)).await.is("placed");
+}

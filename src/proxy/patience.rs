@@ -59,7 +59,12 @@ impl Patience {
         self.passed_ms.store(now().0, Ordering::Relaxed);
     }
 
-    /// Ends when the try is to end.
+    /// Whether something has gone to the client: from then on other limits hold.
+    pub fn has_begun(&self) -> bool {
+        self.last_passed().is_some()
+    }
+
+    /// Ends when the try is to end. To be asked anew once it has begun.
     pub async fn over(&self) -> Box<Error> {
         loop {
             let (due, limit) = self.next_limit();

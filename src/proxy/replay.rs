@@ -123,14 +123,16 @@ async fn give_way() {
     .await;
 }
 
-/// Ends when a try is to end. One for all pieces of its answer, each of which may be one token.
+/// Ends when a try is to end. One until its answer begins and one from then on, not one for each token.
 struct Watch {
     patience: Option<Arc<Patience>>,
+    begun: bool,
     ends: Pin<Box<dyn Future<Output = Box<Error>> + Send + Sync>>,
 }
 
 impl Watch {
     fn new(client: Option<Arc<SocketDigest>>, patience: Option<Arc<Patience>>) -> Watch {
+        let begun = has_begun(patience.as_ref());
         let waited_for = patience.clone();
         let over = async move {
             match waited_for {
@@ -146,12 +148,16 @@ impl Watch {
                 error = over => error,
             }
         });
-        Watch { patience, ends }
+        Watch { patience, begun, ends }
     }
 
     fn is_of(&self, patience: Option<&Arc<Patience>>) -> bool {
-        self.patience.as_ref().map(Arc::as_ptr) == patience.map(Arc::as_ptr)
+        self.patience.as_ref().map(Arc::as_ptr) == patience.map(Arc::as_ptr) && self.begun == has_begun(patience)
     }
+}
+
+fn has_begun(patience: Option<&Arc<Patience>>) -> bool {
+    patience.is_some_and(|patience| patience.has_begun())
 }
 
 struct Replay {

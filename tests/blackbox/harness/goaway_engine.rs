@@ -8,7 +8,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::{Mutex, oneshot, watch};
 
 use super::raw_h2::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PREFACE, SETTINGS, read_frame, write_frame};
 use super::within;
@@ -35,6 +35,8 @@ pub struct RawTurn {
     pub stream: u32,
     write: Arc<Mutex<OwnedWriteHalf>>,
     closing: Arc<Mutex<Option<oneshot::Sender<()>>>>,
+    /// Its sender lives as long as the connection.
+    ended: watch::Receiver<()>,
 }
 
 impl GoawayEngine {
@@ -80,6 +82,11 @@ impl RawTurn {
     pub async fn close(&self) {
         drop(self.closing.lock().await.take());
     }
+
+    /// Waits until the other side has closed its connection.
+    pub async fn ended(&mut self) {
+        within("the connection's end", self.ended.changed()).await.expect_err("nothing is ever sent");
+    }
 }
 
 async fn serve(stream: TcpStream, connection: usize, arrived: UnboundedSender<RawTurn>) {
@@ -88,7 +95,14 @@ async fn serve(stream: TcpStream, connection: usize, arrived: UnboundedSender<Ra
     let write = Arc::new(Mutex::new(write));
     let (close, closed) = oneshot::channel();
     let closing = Arc::new(Mutex::new(Some(close)));
-    let turn = |stream| RawTurn { connection, stream, write: write.clone(), closing: closing.clone() };
+    let (_alive, ended) = watch::channel(());
+    let turn = |stream| RawTurn {
+        connection,
+        stream,
+        write: write.clone(),
+        closing: closing.clone(),
+        ended: ended.clone(),
+    };
     tokio::select! {
         _ = closed => {}
         _ = receive(&mut read, &write, |stream| arrived.send(turn(stream)).is_ok()) => {}

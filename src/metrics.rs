@@ -1,7 +1,9 @@
 //! What the balancer counts, as Prometheus metrics. No label holds anything that a client controls.
 
 use once_cell::sync::Lazy;
-use prometheus::{Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{
+    Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
 
 /// The process's metrics.
 pub static METRICS: Lazy<Metrics> = Lazy::new(Metrics::new);
@@ -33,6 +35,7 @@ pub struct Metrics {
     pub caller_in_flight: IntGaugeVec,
     pub discovery_failures: IntCounterVec,
     pub limits_hit: IntCounterVec,
+    pub panics: IntCounter,
     pub tls_handshakes: IntCounterVec,
     pub connections: IntGauge,
     pub buffered_bytes: IntGauge,
@@ -49,6 +52,8 @@ pub struct FleetGauges {
     pub up: IntGaugeVec,
     pub state: IntGaugeVec,
     pub restarts: IntCounterVec,
+    pub circuit_opened: IntCounterVec,
+    pub returning: IntGaugeVec,
     pub kv_cache_usage: GaugeVec,
     pub running: GaugeVec,
     pub waiting: GaugeVec,
@@ -163,6 +168,8 @@ impl Metrics {
                 &["model"],
             ),
             limits_hit: make.counters("homing_limits_hit_total", "Times that a limit was reached.", &["limit"]),
+            panics: make
+                .counter("homing_panics_total", "Faults of the balancer's own that ended what they happened in."),
             tls_handshakes: make.counters(
                 "homing_tls_handshakes_total",
                 "TLS handshakes with clients, by their outcome.",
@@ -194,6 +201,16 @@ impl FleetGauges {
                 "homing_replica_state",
                 "1 for the state that a replica is in, 0 for the others.",
                 &["model", "replica", "state"],
+            ),
+            circuit_opened: make.counters(
+                "homing_replica_circuit_opened_total",
+                "Times that a replica was left alone for a while because requests failed there one after the other.",
+                &replica,
+            ),
+            returning: make.int_gauges(
+                "homing_replica_returning",
+                "1 while a replica that has come back is filled gently.",
+                &replica,
             ),
             restarts: make.counters("homing_replica_restarts_total", "Engine restarts seen.", &replica),
             kv_cache_usage: make.gauges(
@@ -280,6 +297,8 @@ impl FleetGauges {
             up,
             state,
             restarts,
+            circuit_opened,
+            returning,
             kv_cache_usage,
             running,
             waiting,
@@ -300,10 +319,21 @@ impl FleetGauges {
             found_tokens,
             error_tokens,
         } = self;
-        let counts =
-            [in_flight, model_in_flight, conversations, up, state, stored, parked, held_tokens, capacity_tokens];
+        let counts = [
+            in_flight,
+            model_in_flight,
+            conversations,
+            up,
+            state,
+            returning,
+            stored,
+            parked,
+            held_tokens,
+            capacity_tokens,
+        ];
         counts.iter().for_each(|gauge| gauge.reset());
-        let counters = [restarts, evicted, stored_evicted, parked_total, park_outcomes, would_park, turns];
+        let counters =
+            [restarts, circuit_opened, evicted, stored_evicted, parked_total, park_outcomes, would_park, turns];
         counters.iter().for_each(|counter| counter.reset());
         [expected_tokens, found_tokens, error_tokens].iter().for_each(|counter| counter.reset());
         let gauges = [load, kv_cache_usage, running, waiting, prefix_hit_ratio, reading_age, linger];
@@ -324,6 +354,10 @@ impl Maker {
 
     fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
         self.register(IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    fn counter(&self, name: &str, help: &str) -> IntCounter {
+        self.register(IntCounter::new(name, help))
     }
 
     /// Counters of what is rare, by its outcome: at 0 from the start, so that the first of a kind is an increase.

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use homing::request::peek;
-use homing::routing::{Admission, Ask, EngineSpec, Key, Reading, Router, Settings, Time, Tokens, Verdict};
+use homing::routing::{Admission, Ask, EngineSpec, Key, Reading, Recovery, Router, Settings, Time, Tokens, Verdict};
 use report::Row;
 
 #[global_allocator]
@@ -37,6 +37,12 @@ fn main() {
     }
     let parked = full_router(64, Admission::default(), 1.0, CONVERSATIONS);
     rows.push(new("a new conversation that has to wait, 64 replicas", parked));
+    let mut kept = full_router(8, Admission::default(), 0.5, CONVERSATIONS);
+    rows.push(time("saving 100,000 conversations, for which the router is locked", || {
+        _ = black_box(kept.save(Time(0)))
+    }));
+    let saved = kept.save(Time(0));
+    rows.push(time("restoring them at the start", || kept.restore(&saved, Duration::ZERO, Time(0))));
     for (name, words) in [("prose", "the quick brown fox "), ("code", r#"let a = b;\n\tcall(\"c\");"#)] {
         let body = body(words);
         rows.push(time(&format!("finding model and session in 2 MB of {name}"), || {
@@ -70,6 +76,7 @@ fn full_router(replicas: usize, admission: Admission, filled: f64, conversations
         idle_forget: Duration::from_secs(1800),
         conversations_max: conversations as usize,
         admission,
+        recovery: Recovery::default(),
     };
     let mut router = Router::new(settings, &engines);
     let tokens = conversations as f64 / replicas as f64 * (TOKENS.prompt + 2 * TOKENS.completion) as f64;
@@ -135,21 +142,4 @@ fn body(words: &str) -> String {
     let messages = vec![message; 2_000_000 / 8000].join(",");
     let session = r#"{\"session_id\":\"11111111-2222-3333-4444-555555555555\"}"#;
     format!(r#"{{"model":"m","messages":[{messages}],"metadata":{{"user_id":"{session}"}},"stream":true}}"#)
-}
-
-/// What the router is locked for while its conversations are saved.
-#[divan::bench(sample_count = 20)]
-fn save(bencher: Bencher) {
-    let router = full_router(8, Admission::default(), 0.5);
-    bencher.bench_local(|| black_box(router.save(Time(0))));
-}
-
-/// What the process waits for at its start.
-#[divan::bench(sample_count = 20)]
-fn restore(bencher: Bencher) {
-    let saved = full_router(8, Admission::default(), 0.5).save(Time(0));
-    bencher.with_inputs(|| full_router(8, Admission::default(), 0.5)).bench_local_values(|mut router| {
-        router.restore(&saved, std::time::Duration::ZERO, Time(0));
-        router
-    });
 }

@@ -7,10 +7,10 @@ use super::{
     Replicas, Scrape, Secret, Server, SessionRules, SpillThreshold, Timeouts, Transport, callers, settings, tls,
 };
 use crate::request::source::KeySource;
-use crate::routing::{Admission, AdmissionMode, Overdue};
+use crate::routing::{Admission, AdmissionMode, Overdue, Recovery};
 use http::{HeaderName, HeaderValue, Uri};
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Reads the whole file; relative paths in it start from `folder`.
 pub(super) fn config(root: &Place, folder: &Path) -> Config {
@@ -91,8 +91,8 @@ fn server(place: &Place, folder: &Path) -> Server {
         grace: s.within("grace", &settings::GRACE),
         access_log: s.get("access_log", AccessLog::Text, Place::choice),
         response_headers: s.get("response_headers", true, Place::switch),
-        state_file: s
-            .get("state_file", None, |place| place.text(settings::PATH_MAX).map(|path| Some(folder.join(path)))),
+        state_file: s.get("state_file", None, |place| path(place, folder)),
+        upgrade_socket: s.get("upgrade_socket", None, |place| path(place, folder)),
         client_credentials: s.get("client_credentials", ClientCredentials::Pass, Place::choice),
         origins: s.place("cors").section(|s| s.get("origins", Vec::new(), origins)),
         limits: s.place("limits").section(limits),
@@ -102,6 +102,10 @@ fn server(place: &Place, folder: &Path) -> Server {
             window_bytes: s.within("window", &settings::WINDOW).0,
         }),
     })
+}
+
+fn path(place: &Place, folder: &Path) -> Option<Option<PathBuf>> {
+    place.text(settings::PATH_MAX).map(|path| Some(folder.join(path)))
 }
 
 fn origins(place: &Place) -> Option<Vec<HeaderValue>> {
@@ -191,6 +195,7 @@ fn models(place: &Place, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Mode
                     s.get("kv_cache_tokens", None, |place| place.within(&settings::KV_CACHE_TOKENS).map(Some)),
                 ..s.get("admission", Admission::default(), admission)
             },
+            recovery: s.place("recovery").section(recovery),
             timeouts: s.place("timeouts").section(|s| Timeouts {
                 connect: s.within("connect", &settings::CONNECT),
                 hang: s.within("hang", &settings::HANG),
@@ -258,6 +263,19 @@ fn admission(place: &Place) -> Option<Admission> {
     }))
 }
 
+fn recovery(s: &mut Section) -> Recovery {
+    let (pause, pause_max) = (s.within("pause", &settings::PAUSE), s.within("pause_max", &settings::PAUSE_MAX));
+    if pause > pause_max {
+        s.place("pause_max").expected::<()>("at least `pause`");
+    }
+    Recovery {
+        failures: s.within("failures", &settings::FAILURES),
+        pause,
+        pause_max,
+        return_rate: s.within("return_rate", &settings::RETURN_RATE),
+    }
+}
+
 /// A list, or where to find them.
 fn replicas(place: &Place, transport: &Transport, bound: &[SocketAddr], folder: &Path) -> Option<Replicas> {
     if place.is_mapping() {
@@ -284,8 +302,9 @@ pub(super) fn engines(place: &Place, default: &Transport, bound: &[SocketAddr], 
             let data_parallel_size = s.within("data_parallel_size", &settings::DATA_PARALLEL_SIZE);
             let api_key = s.given("api_key").and_then(|place| secret(&place, folder));
             let secure = url.as_ref().is_none_or(EngineUrl::tls);
+            let draining = s.get("draining", false, Place::switch);
             let transport = transport(s, default, secure, folder);
-            Some(Engine { url: url?, data_parallel_size, api_key, transport })
+            Some(Engine { url: url?, data_parallel_size, api_key, draining, transport })
         })
     })?;
     let replicas: usize = engines.iter().map(|engine| engine.data_parallel_size as usize).sum();

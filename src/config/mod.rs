@@ -31,7 +31,7 @@ pub use secret::{SECRET_MAX, Secret};
 pub use tls::{Authorities, Identity, Trust};
 
 use crate::request::source::KeySource;
-use crate::routing::Admission;
+use crate::routing::{Admission, Recovery};
 use http::{HeaderName, HeaderValue};
 use place::Place;
 use serde::Deserialize;
@@ -84,6 +84,8 @@ pub struct Server {
     pub response_headers: bool,
     /// Where what the routers know is kept over a restart; `None`: nowhere.
     pub state_file: Option<PathBuf>,
+    /// Where an old and a new process meet at an upgrade; `None`: in a folder of the system's for temporary files.
+    pub upgrade_socket: Option<PathBuf>,
     pub client_credentials: ClientCredentials,
     /// Whose pages may call from a browser: `*` or origins.
     pub origins: Vec<HeaderValue>,
@@ -187,6 +189,8 @@ pub struct Model {
     pub conversations_max: usize,
     /// Whether new conversations wait for room in the caches, and how.
     pub admission: Admission,
+    /// When a replica is left alone at which requests fail, and how one that comes back is filled.
+    pub recovery: Recovery,
     pub timeouts: Timeouts,
     pub replicas: Replicas,
 }
@@ -241,6 +245,8 @@ pub struct Engine {
     pub data_parallel_size: u32,
     /// Sent to the engine in place of the client's credentials.
     pub api_key: Option<Secret>,
+    /// Whether it is to take no new conversation and to lose those that it has.
+    pub draining: bool,
     pub transport: Transport,
 }
 
@@ -297,6 +303,9 @@ impl Config {
         }
         if self.server.state_file != new.server.state_file {
             settings.push("server.state_file");
+        }
+        if self.server.upgrade_socket != new.server.upgrade_socket {
+            settings.push("server.upgrade_socket");
         }
         settings
     }

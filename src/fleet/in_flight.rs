@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::{Engine, Model, Routed, now};
+use crate::panics::contained_now;
 use crate::routing::{Ask, CacheOutcome, ConversationHash, Decision, Key, Reason, Retry, Router, Target, Tokens, Turn};
 
 /// Engines that one request tries at most: the first and two more.
@@ -101,6 +102,18 @@ impl InFlight {
         moved
     }
 
+    /// The try failed in a way that says nothing of the request.
+    pub fn failed(&self) {
+        let index = self.target().engine;
+        self.model.learn(index, &self.engine, "", |router| router.failed(index, now()));
+    }
+
+    /// The engine has begun to answer.
+    pub fn answered(&self) {
+        let index = self.target().engine;
+        self.model.learn(index, &self.engine, "", |router| router.answered(index));
+    }
+
     /// The engine keeps something that later requests name.
     pub fn keeps(&self, key: Key) {
         self.model.router.lock().keeps(self.target(), key);
@@ -196,6 +209,7 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.finish(None);
+        // It may be a panic that drops it, and a second one out of here would end the process.
+        let _ = contained_now(|| self.finish(None));
     }
 }

@@ -16,6 +16,7 @@ use super::connection::Edge;
 use super::error::OwnError;
 use super::turnstile::Turnstile;
 use crate::metrics::METRICS;
+use crate::panics::contained;
 use crate::request::Dialect;
 use crate::request::head::{self, Fault};
 
@@ -29,13 +30,12 @@ pub async fn serve(edge: &Edge, stream: Stream, deadline: Instant, shutdown: &Sh
     let mut deadline = Some(deadline);
     loop {
         let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
-        let mut stopping = shutdown.clone();
         let begins = async {
             tokio::select! {
                 // What has come already is served.
                 biased;
                 () = stream.begins() => true,
-                _ = stopping.wait_for(|begun| *begun) => false,
+                () = edge.farewell(shutdown) => false,
             }
         };
         match pingora_timeout::timeout(deadline.map_or_else(|| edge.idle(), left), begins).await {
@@ -49,15 +49,16 @@ pub async fn serve(edge: &Edge, stream: Stream, deadline: Instant, shutdown: &Sh
         }
         let limits = edge.limits();
         let due = deadline.take().map_or(limits.header_read, left);
-        let Ok(head) = pingora_timeout::timeout(due, stream.head(&limits)).await else {
+        let Ok(head) = pingora_timeout::timeout(due, contained(stream.head(&limits))).await else {
             METRICS.limits_hit.with_label_values(&["header_read"]).inc();
             let error = OwnError::HeaderTimeout { seconds: limits.header_read.as_secs() };
             return refuse(stream, error).await;
         };
         let head = match head {
-            Ok(Some(head)) => head,
-            Ok(None) => return,
-            Err(fault) => return refuse(stream, error_of(fault)).await,
+            Ok(Ok(Some(head))) => head,
+            Ok(Ok(None)) => return,
+            Ok(Err(fault)) => return refuse(stream, error_of(fault)).await,
+            Err(_) => return refuse(stream, OwnError::Internal).await,
         };
         let mut session = ServerSession::new_http1(Box::new(stream));
         match settings.take() {

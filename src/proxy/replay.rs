@@ -12,6 +12,7 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -21,11 +22,11 @@ use futures::Stream;
 use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 use pingora::http::{RequestHeader, ResponseHeader};
-use pingora::protocols::{Digest, SocketDigest};
 use pingora::protocols::http::custom::CustomMessageWrite;
 use pingora::protocols::http::custom::server::Session as CustomSession;
 use pingora::protocols::http::{HttpTask, ServerSession};
 use pingora::protocols::l4::socket::SocketAddr;
+use pingora::protocols::{Digest, SocketDigest};
 use pingora::{Error, ErrorType, Result};
 use tokio::time::sleep_until;
 
@@ -48,6 +49,8 @@ struct Shared {
     patience: Mutex<Option<Arc<Patience>>>,
     /// What holds the head of the request back until its body has been written.
     cork: Mutex<Option<Cork>>,
+    /// Whether the client's connection is to end with this answer.
+    last: AtomicBool,
 }
 
 /// Takes the wrapper off again; see [`wrap`].
@@ -86,6 +89,11 @@ impl Wrapped {
     /// Draws the cork as soon as Pingora has written the body.
     pub fn draw_after_body(&self, cork: Cork) {
         *self.shared.cork.lock() = Some(cork);
+    }
+
+    /// Lets the connection end with this answer, which says so if its header is still to be written.
+    pub fn end_connection(&self) {
+        self.shared.last.store(true, Ordering::Relaxed);
     }
 
     /// Puts the true session back.
@@ -180,8 +188,16 @@ impl Replay {
         Ok(())
     }
 
+    /// The true session, to write the answer.
+    fn answering(&mut self) -> &mut ServerSession {
+        if self.shared.last.load(Ordering::Relaxed) {
+            self.inner.set_keepalive(None);
+        }
+        &mut self.inner
+    }
+
     async fn send(&mut self, pieces: Vec<HttpTask>) -> Result<bool> {
-        let over = self.inner.response_duplex_vec(pieces).await?;
+        let over = self.answering().response_duplex_vec(pieces).await?;
         self.shared.patience.lock().iter().for_each(|patience| patience.passed());
         Ok(over)
     }
@@ -261,11 +277,11 @@ impl CustomSession for Replay {
     }
 
     async fn write_response_header(&mut self, header: Box<ResponseHeader>, _end: bool) -> Result<()> {
-        self.inner.write_response_header(header).await
+        self.answering().write_response_header(header).await
     }
 
     async fn write_response_header_ref(&mut self, header: &ResponseHeader, _end: bool) -> Result<()> {
-        self.inner.write_response_header_ref(header).await
+        self.answering().write_response_header_ref(header).await
     }
 
     async fn write_body(&mut self, data: Bytes, end: bool) -> Result<()> {

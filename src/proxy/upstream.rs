@@ -8,9 +8,9 @@ use pingora::protocols::ALPN;
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, OrErr, Result, RetryType};
 
-use super::Context;
 use super::asked::RANK_HEADER;
 use super::patience::{FIRST_BYTE, HUNG, IDLE_STREAM, TOTAL};
+use super::{Context, PANIC};
 use crate::fleet::{TRIES_MAX, bearer};
 use crate::metrics::METRICS;
 use crate::routing::Retry;
@@ -136,6 +136,9 @@ pub fn retry_on_status(answer: &ResponseHeader, context: &mut Context) -> Result
             return Ok(());
         }
     };
+    if answer.status != StatusCode::TOO_MANY_REQUESTS {
+        failed(context);
+    }
     if fail_over(context, Retry::Refused, reason) {
         return Err(elsewhere());
     }
@@ -163,6 +166,7 @@ fn elsewhere() -> Box<Error> {
 
 /// A connection that could not be made.
 pub fn retry_on_connect(mut error: Box<Error>, context: &mut Context) -> Box<Error> {
+    failed(context);
     if matches!(error.etype(), ErrorType::ConnectTimedout | ErrorType::TLSHandshakeTimedout) {
         METRICS.limits_hit.with_label_values(&["connect"]).inc();
     }
@@ -173,7 +177,7 @@ pub fn retry_on_connect(mut error: Box<Error>, context: &mut Context) -> Box<Err
 
 /// A connection that ended, or another error after it was made.
 pub fn retry_on_close(mut error: Box<Error>, context: &mut Context, reused: bool) -> Box<Error> {
-    if *error.etype() == ELSEWHERE {
+    if [ELSEWHERE, PANIC].contains(error.etype()) {
         return error;
     }
     if let Some(reason) = given_up(error.etype()) {
@@ -184,6 +188,9 @@ pub fn retry_on_close(mut error: Box<Error>, context: &mut Context, reused: bool
     let unsaid = context.holds_answer() && *error.esource() == ErrorSource::Upstream;
     // An engine closes its idle connections after a while: that it closed a reused one does not mean that it is gone.
     let why = if reused { Retry::Refused } else { Retry::Unreachable };
+    if unsaid || closed && !reused {
+        failed(context);
+    }
     let mut retry = (closed || unsaid) && fail_over(context, why, "closed");
     if closed && !retry && reused && !context.once_more_here {
         context.once_more_here = true;
@@ -205,6 +212,9 @@ fn retry_on_silence(mut error: Box<Error>, context: &mut Context, reason: &'stat
     error.as_up();
     if *error.etype() != HUNG {
         METRICS.limits_hit.with_label_values(&[reason]).inc();
+    }
+    if *error.etype() == FIRST_BYTE {
+        failed(context);
     }
     let mut retry = matches!(*error.etype(), HUNG | FIRST_BYTE) && fail_over(context, Retry::Unreachable, reason);
     if *error.etype() == HUNG && !retry && !context.once_more_here {
@@ -233,6 +243,13 @@ fn untouched(error: &Error) -> bool {
     *error.esource() == ErrorSource::Upstream
         && *error.etype() == ErrorType::H2Error
         && (!reading || matches!(error.retry, RetryType::Decided(true)))
+}
+
+/// Counts a failure of the engine, whether or not another is left to try.
+pub fn failed(context: &Context) {
+    if let Some(in_flight) = &context.in_flight {
+        in_flight.failed();
+    }
 }
 
 fn fail_over(context: &mut Context, why: Retry, reason: &str) -> bool {

@@ -96,13 +96,8 @@ async fn serve(stream: TcpStream, connection: usize, arrived: UnboundedSender<Ra
     let (close, closed) = oneshot::channel();
     let closing = Arc::new(Mutex::new(Some(close)));
     let (_alive, ended) = watch::channel(());
-    let turn = |stream| RawTurn {
-        connection,
-        stream,
-        write: write.clone(),
-        closing: closing.clone(),
-        ended: ended.clone(),
-    };
+    let turn =
+        |stream| RawTurn { connection, stream, write: write.clone(), closing: closing.clone(), ended: ended.clone() };
     tokio::select! {
         _ = closed => {}
         _ = receive(&mut read, &write, |stream| arrived.send(turn(stream)).is_ok()) => {}

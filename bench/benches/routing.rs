@@ -21,10 +21,12 @@ const TOKENS: Tokens = Tokens { prompt: 10_000, cached: Some(0), completion: 250
 const MEASURED: Duration = Duration::from_millis(500);
 const PARTS: u32 = 50;
 
+/// Measures something of a router.
+type Measure = fn(&str, Router) -> Row;
+
 fn main() {
     let mut rows = vec![memory_of(1_000_000)];
-    let kinds: [(&str, fn(&str, Router) -> Row); 2] =
-        [("a turn of a conversation", sticky), ("a new conversation", new)];
+    let kinds: [(&str, Measure); 2] = [("a turn of a conversation", sticky), ("a new conversation", new)];
     for (replicas, reach_us) in [(8, 1.0), (1000, 10.0)] {
         for (admission, mode) in [(Admission::off(), "off"), (Admission::default(), "auto")] {
             for (kind, measure) in kinds {

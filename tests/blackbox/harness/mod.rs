@@ -6,6 +6,7 @@ pub mod ask;
 pub mod balancer;
 pub mod callers;
 pub mod client;
+pub mod collector;
 pub mod config;
 pub mod engine;
 pub mod full;

@@ -107,8 +107,8 @@ fn switches_unasked(answer: &ResponseHeader, context: &Context) -> bool {
     answer.status == StatusCode::SWITCHING_PROTOCOLS && !context.switches
 }
 
-/// An engine that will not serve answers 429, 502 or 503: another is tried, and the answer is dropped. With no other
-/// left the answer passes.
+/// An engine that will not serve answers 429, 502 or 503, and one whose core has died 500 until it exits: another is tried, and
+/// the answer is dropped. With no other left the answer passes.
 pub fn retry_on_status(answer: &ResponseHeader, context: &mut Context) -> Result<()> {
     if switches_unasked(answer, context) {
         context.answered = true;
@@ -119,6 +119,7 @@ pub fn retry_on_status(answer: &ResponseHeader, context: &mut Context) -> Result
     }
     let reason = match answer.status {
         StatusCode::TOO_MANY_REQUESTS => "status_429",
+        StatusCode::INTERNAL_SERVER_ERROR => "status_500",
         StatusCode::BAD_GATEWAY => "status_502",
         StatusCode::SERVICE_UNAVAILABLE => "status_503",
         _ => {

@@ -3,7 +3,7 @@
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 APT_NEEDS := $(strip $(if $(shell command -v cmake),,cmake) $(if $(shell command -v cc),,build-essential))
 
-.PHONY: help setup build run demo test fuzz chaos lint bench measurements test-vllm record-vllm-cache test-clients setup-browser test-browser screenshots
+.PHONY: help setup build run demo test fuzz chaos lint bench measurements test-vllm record-vllm-cache test-clients setup-browser test-browser screenshots test-prometheus
 
 help:
 	@echo 'make setup      install what is missing to build (cmake and a C compiler, through apt)'
@@ -18,6 +18,7 @@ help:
 	@echo 'make measurements  simulate what docs/measurements.md shows and draw its plots anew'
 	@echo 'make test-browser  the page in a headless Chromium (installed through apt, with Node.js)'
 	@echo 'make screenshots   pictures of the page under load, into target/screenshots/'
+	@echo 'make test-prometheus  the metrics, the alert rules and the dashboard by promtool (fetched through apt)'
 	@echo 'make test-clients  conversations by Claude Code, Codex and the OpenAI and Anthropic SDKs (installs them from npm and PyPI)'
 	@echo 'make test-vllm  the balancer before real vLLM servers on the CPU (downloads 2.8 GiB)'
 
@@ -85,6 +86,17 @@ test-browser: setup-browser
 
 screenshots: setup-browser
 	node tests/browser/screenshots.mjs
+
+# Unpacked, not installed: the package would start a Prometheus, on the port that is Homing's by default.
+PROMTOOL := $(or $(shell command -v promtool),target/prometheus/usr/bin/promtool)
+
+target/prometheus/usr/bin/promtool:
+	mkdir -p target/prometheus
+	$(SUDO) apt-get update -qq
+	cd target/prometheus && apt-get download -qq prometheus && dpkg-deb -x prometheus_*.deb .
+
+test-prometheus: setup $(PROMTOOL)
+	PROMTOOL=$(abspath $(PROMTOOL)) cargo test --locked --test blackbox -- --include-ignored dashboards
 
 test-clients: setup
 ifneq ($(NODE_NEEDS),)

@@ -25,6 +25,7 @@ pub struct Metrics {
     pub stream_errors: IntCounterVec,
     pub hangs: IntCounterVec,
     pub reloads: IntCounterVec,
+    pub last_reload_successful: IntGauge,
     pub state_writes: IntCounterVec,
     pub caller_requests: IntCounterVec,
     pub caller_tokens: IntCounterVec,
@@ -77,6 +78,11 @@ impl Metrics {
         let start = make.gauge("homing_start_time_seconds", "When this process began to serve, since 1970.");
         let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         start.set(since_1970.map_or(0.0, |time| time.as_secs_f64()));
+        let last_reload_successful = make.int_gauge(
+            "homing_last_reload_successful",
+            "1 if the configuration that was last told to be loaded is in force, 0 if it was refused.",
+        );
+        last_reload_successful.set(1);
         Metrics {
             requests: make.counters(
                 "homing_requests_total",
@@ -124,11 +130,12 @@ impl Metrics {
                 "Times that an engine did nothing for those who waited for it.",
                 &["model", "engine"],
             ),
-            reloads: make.counters("homing_reloads_total", "Configuration reloads.", &["outcome"]),
-            state_writes: make.counters(
+            last_reload_successful,
+            reloads: make.outcomes("homing_reloads_total", "Configuration reloads.", ["ok", "refused"]),
+            state_writes: make.outcomes(
                 "homing_state_writes_total",
                 "Times that the state file was to be written.",
-                &["outcome"],
+                ["ok", "failed"],
             ),
             caller_requests: make.counters(
                 "homing_caller_requests_total",
@@ -317,6 +324,13 @@ impl Maker {
 
     fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
         self.register(IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    /// Counters of what is rare, by its outcome: at 0 from the start, so that the first of a kind is an increase.
+    fn outcomes(&self, name: &str, help: &str, outcomes: [&str; 2]) -> IntCounterVec {
+        let counters = self.counters(name, help, &["outcome"]);
+        outcomes.iter().for_each(|outcome| drop(counters.with_label_values(&[outcome])));
+        counters
     }
 
     fn int_gauges(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {

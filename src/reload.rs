@@ -38,6 +38,7 @@ impl Reloader {
         let _one_at_a_time = self.one_at_a_time.lock();
         let outcome = Config::load(&self.path);
         METRICS.reloads.with_label_values(&[if outcome.is_ok() { "ok" } else { "refused" }]).inc();
+        METRICS.last_reload_successful.set(outcome.is_ok().into());
         let config = outcome.inspect_err(|faults| {
             error!("the configuration was not reloaded, the one before stays in force:\n{faults}");
         })?;

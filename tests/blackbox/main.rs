@@ -11,6 +11,7 @@ mod cache_outcomes;
 mod callers;
 mod client_certificates;
 mod cors;
+mod dashboards;
 mod discovery;
 mod dying;
 mod engines_over_tls;

@@ -4,6 +4,7 @@ It has a configuration and a tokenizer and no weights: vLLM fills those with ran
 The tokenizer is trained on the text of Python's standard library.
 """
 
+import itertools
 import json
 import sys
 import sysconfig
@@ -32,25 +33,26 @@ CHAT_TEMPLATE = """\
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
 
 
-def train_tokenizer():
+def train_tokenizer(vocabulary, samples):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
+        vocab_size=vocabulary,
         special_tokens=list(SPECIAL_TOKENS),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     library = Path(sysconfig.get_path("stdlib"))
-    tokenizer.train([str(file) for file in sorted(library.glob("*.py"))[:120]], trainer)
+    files = (file.read_text(errors="replace") for file in sorted(library.glob("*.py"))[:120])
+    tokenizer.train_from_iterator(itertools.chain(samples, files), trainer)
     return tokenizer
 
 
-def tokenizer_config(ids):
+def tokenizer_config(ids, context):
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": CONTEXT,
+        "model_max_length": context,
         "bos_token": None,
         "eos_token": "<|im_end|>",
         "pad_token": "<|endoftext|>",
@@ -94,12 +96,16 @@ def model_config(ids):
     }
 
 
-def main(folder):
+def main(folder, vocabulary=VOCABULARY, context=CONTEXT, samples=(), shape=None):
+    """`samples` are texts that the vocabulary is to know besides; `shape` stands in for settings of the configuration."""
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = train_tokenizer()
+    tokenizer = train_tokenizer(vocabulary, samples)
     ids = {token: tokenizer.token_to_id(token) for token in SPECIAL_TOKENS}
     tokenizer.save(str(folder / "tokenizer.json"))
-    for name, content in [("tokenizer_config.json", tokenizer_config(ids)), ("config.json", model_config(ids))]:
+    for name, content in [
+        ("tokenizer_config.json", tokenizer_config(ids, context)),
+        ("config.json", {**model_config(ids), **(shape or {})}),
+    ]:
         (folder / name).write_text(json.dumps(content, indent=1))
 
 

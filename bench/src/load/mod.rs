@@ -26,6 +26,7 @@ const BUILT_IN: [(&str, &str); 7] = [
     ("farm", include_str!("../../loads/farm.yaml")),
     ("open", include_str!("../../loads/open.yaml")),
     ("long", include_str!("../../loads/long.yaml")),
+    ("long-context", include_str!("../../loads/long-context.yaml")),
 ];
 
 /// A load: how sessions come, what each does, and what it is usually run on.

@@ -55,7 +55,7 @@ lint: setup
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 bench: setup
-	cargo bench --locked --bench leave --bench page
+	cargo bench --locked --bench leave --bench page --bench streams
 	cargo bench --locked --package homing-bench --bench routing --bench peek
 
 RAMP := target/release/homing-bench ramp --seeds 5

@@ -57,6 +57,7 @@ pub struct FleetGauges {
     pub evicted: IntCounterVec,
     pub stored: IntGaugeVec,
     pub stored_evicted: IntCounterVec,
+    pub limits_hit: IntCounterVec,
     pub parked: IntGaugeVec,
     pub parked_total: IntCounterVec,
     pub park_outcomes: IntCounterVec,
@@ -224,6 +225,11 @@ impl FleetGauges {
                 "Of those, the ones whose replica was forgotten because of the limit.",
                 &["model"],
             ),
+            limits_hit: make.counters(
+                "homing_routing_limits_hit_total",
+                "What a model's router forgot because of a limit.",
+                &["model", "limit"],
+            ),
             parked: make.int_gauges("homing_parked", "Requests that wait for room.", &["model"]),
             parked_total: make.counters("homing_parked_total", "Requests that had to wait for room.", &["model"]),
             park_outcomes: make.counters(
@@ -288,6 +294,7 @@ impl FleetGauges {
             evicted,
             stored,
             stored_evicted,
+            limits_hit,
             parked,
             parked_total,
             park_outcomes,
@@ -303,7 +310,7 @@ impl FleetGauges {
         let counts =
             [in_flight, model_in_flight, conversations, up, state, stored, parked, held_tokens, capacity_tokens];
         counts.iter().for_each(|gauge| gauge.reset());
-        let counters = [restarts, evicted, stored_evicted, parked_total, park_outcomes, would_park, turns];
+        let counters = [restarts, evicted, stored_evicted, limits_hit, parked_total, park_outcomes, would_park, turns];
         counters.iter().for_each(|counter| counter.reset());
         [expected_tokens, found_tokens, error_tokens].iter().for_each(|counter| counter.reset());
         let gauges = [load, kv_cache_usage, running, waiting, prefix_hit_ratio, reading_age, linger];

@@ -23,6 +23,8 @@ pub struct Snapshot {
     pub stored: u64,
     /// Those forgotten because of the limit.
     pub stored_evicted: u64,
+    /// Conversations without a home of which it was forgotten why, because of the limit.
+    pub lost_forgotten: u64,
     /// Requests that wait for room.
     pub parked: u64,
     /// How long the first of them has waited.
@@ -88,6 +90,7 @@ impl Router {
             conversations_evicted: self.conversations.evicted(),
             stored: self.stored.len() as u64,
             stored_evicted: self.stored.evicted(),
+            lost_forgotten: self.lost_forgotten,
             parked: self.line.parked() as u64,
             longest_wait: self.line.longest_wait(now),
             admission: self.line.counts(),

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// How much more the last quarter may take than the first.
 const GROWTH_MAX: f64 = 1.05;
 
-/// The balancer takes what it needs in the beginning: buffers, threads, pools. This share of the run is not counted.
-const WARMUP: f64 = 0.15;
+/// The balancer takes what it needs in the beginning: buffers, threads, pools. That time is not counted.
+const WARMUP: Duration = Duration::from_secs(20);
 
 /// Samples of the run.
 pub struct Watch {
@@ -62,7 +62,7 @@ impl Watch {
     }
 
     fn quarters(&self, of: impl Fn(&Sample) -> f64) -> Quarters {
-        let (from, counted) = (self.duration.mul_f64(WARMUP), self.duration.mul_f64(1.0 - WARMUP));
+        let (from, counted) = (WARMUP, self.duration.saturating_sub(WARMUP));
         let median = |begin: f64, end: f64| {
             let within =
                 |sample: &&Sample| (from + counted.mul_f64(begin)..from + counted.mul_f64(end)).contains(&sample.at);

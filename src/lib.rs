@@ -13,12 +13,15 @@ pub mod fleet;
 pub mod history;
 mod live;
 mod metrics;
+mod panics;
 mod proxy;
 mod reload;
 pub mod request;
 pub mod routing;
 mod serve;
+mod sockets;
 pub mod state;
 pub mod terminal;
+mod upgrade;
 
 pub use serve::serve;

@@ -30,11 +30,14 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve until a signal to stop; SIGHUP reads the configuration again
+    /// Serve until a signal to stop; SIGHUP reads the configuration again, SIGQUIT hands over to a new process
     Serve {
         /// The configuration, as docs/configuring.md describes it
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
+        /// Take the sockets and the conversations over from the running process, which then ends: send it SIGQUIT
+        #[arg(long)]
+        upgrade: bool,
     },
     /// Check a configuration, and the key files and variables it names, without serving
     ///
@@ -79,7 +82,9 @@ fn main() -> ExitCode {
     let env = env_logger::Env::default().default_filter_or(LOG_FILTER);
     env_logger::Builder::new().parse_filters(QUIET).parse_env(env).init();
     let done = match Arguments::parse().command {
-        Command::Serve { config } => homing::serve(&config).map_err(|error| format!("homing: {error}")),
+        Command::Serve { config, upgrade } => {
+            homing::serve(&config, upgrade).map_err(|error| format!("homing: {error}"))
+        }
         Command::Check { file } => check(&file),
         Command::Status { whereabouts, watch: true, .. } => {
             whereabouts.admin().and_then(|admin| terminal::watch(&admin))

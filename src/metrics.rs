@@ -1,7 +1,9 @@
 //! What the balancer counts, as Prometheus metrics. No label holds anything that a client controls.
 
 use once_cell::sync::Lazy;
-use prometheus::{Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{
+    Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
 
 /// The process's metrics.
 pub static METRICS: Lazy<Metrics> = Lazy::new(Metrics::new);
@@ -33,6 +35,7 @@ pub struct Metrics {
     pub caller_in_flight: IntGaugeVec,
     pub discovery_failures: IntCounterVec,
     pub limits_hit: IntCounterVec,
+    pub panics: IntCounter,
     pub tls_handshakes: IntCounterVec,
     pub connections: IntGauge,
     pub buffered_bytes: IntGauge,
@@ -164,6 +167,8 @@ impl Metrics {
                 &["model"],
             ),
             limits_hit: make.counters("homing_limits_hit_total", "Times that a limit was reached.", &["limit"]),
+            panics: make
+                .counter("homing_panics_total", "Faults of the balancer's own that ended what they happened in."),
             tls_handshakes: make.counters(
                 "homing_tls_handshakes_total",
                 "TLS handshakes with clients, by their outcome.",
@@ -331,6 +336,10 @@ impl Maker {
 
     fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
         self.register(IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    fn counter(&self, name: &str, help: &str) -> IntCounter {
+        self.register(IntCounter::new(name, help))
     }
 
     /// Counters of what is rare, by its outcome: at 0 from the start, so that the first of a kind is an increase.

@@ -14,6 +14,7 @@ use crate::config::{Config, Faults};
 use crate::fleet::{Discoverer, Scraper};
 use crate::live::Current;
 use crate::metrics::METRICS;
+use crate::panics::{contained, rehearse};
 use crate::proxy::Listeners;
 use crate::serve::warn_if_open;
 
@@ -36,6 +37,7 @@ impl Reloader {
     /// If the file does not check: then nothing changes.
     pub fn reload(&self) -> Result<Vec<&'static str>, Faults> {
         let _one_at_a_time = self.one_at_a_time.lock();
+        rehearse("reload");
         let outcome = Config::load(&self.path);
         METRICS.reloads.with_label_values(&[if outcome.is_ok() { "ok" } else { "refused" }]).inc();
         METRICS.last_reload_successful.set(outcome.is_ok().into());
@@ -82,7 +84,7 @@ impl BackgroundService for ReloadService {
         loop {
             tokio::select! {
                 // The outcome is logged and counted where it happens.
-                _ = hangups.recv() => drop(self.0.reload_aside().await),
+                _ = hangups.recv() => drop(contained(self.0.reload_aside()).await),
                 _ = shutdown.changed() => return,
             }
         }

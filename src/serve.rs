@@ -1,7 +1,5 @@
 //! Puts the parts together and runs them.
 
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::IntoRawFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,10 +10,9 @@ use log::{info, warn};
 use parking_lot::Mutex;
 use pingora::listeners::TcpSocketOptions;
 use pingora::server::configuration::ServerConf;
-use pingora::server::{ListenFds, RunArgs, Server, ShutdownWatch};
+use pingora::server::{RunArgs, Server, ShutdownWatch};
 use pingora::services::background::{BackgroundService, background_service};
 use pingora::services::listening::Service;
-use pingora::services::{ServiceReadyNotifier, ServiceWithDependents};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
@@ -24,10 +21,13 @@ use crate::config::Config;
 use crate::decisions::Decisions;
 use crate::fleet::{DiscoverService, Discoverer, Fetcher, ScrapeService, Scraper, WakeService, tcp_keepalive};
 use crate::live::{Current, Live};
+use crate::panics::{self, Lasting};
 use crate::proxy::{AccessLog, Activity, Buffered, Edge, Explainer, Listeners, PINGORA_TRIES, Proxy};
 use crate::reload::{ReloadService, Reloader};
 use crate::request::{KeyHasher, RoutingKey};
+use crate::sockets::{self, Sockets};
 use crate::state::{self, Keeper};
+use crate::upgrade::{self, Giver, Role, Signals, Socket, Taker};
 
 /// Pingora sleeps this long after a shutdown began before it stops its runtimes, whatever is in flight. The shutdown
 /// service below ends the process long before.
@@ -36,21 +36,32 @@ const PINGORA_GRACE: Duration = Duration::from_secs(2 * 24 * 3600);
 /// Idle connections kept to the engines, over all of them.
 const POOL_SIZE: usize = 1024;
 
-/// Serves until a signal ends it: SIGTERM lets what is in flight finish, SIGINT does not, SIGHUP reloads.
+/// Serves until a signal ends it: SIGTERM lets what is in flight finish, SIGINT does not, SIGHUP reloads, SIGQUIT hands over
+/// to a process that was started with `upgrade`.
 ///
 /// # Errors
-/// If the configuration does not check, an address cannot be listened on, or the system gives no thread.
-pub fn serve(path: &Path) -> Result<(), String> {
+/// If the configuration does not check, an address cannot be listened on, the process to take over from does not hand over,
+/// or the system gives no thread.
+pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
+    panics::watch();
     let config = Config::load(path).map_err(|faults| faults.sentence())?;
-    let sockets: Vec<(SocketAddr, TcpListener)> =
-        config.listen.iter().map(|listen| bind(listen.address)).collect::<Result<_, _>>()?;
-    let admin_listener = bind(config.admin.address)?;
+    let place = upgrade::place(&config, path);
+    let mut taker = upgrade.then(|| Taker::wait(&place)).transpose()?;
+    let sockets = sockets::open(&config, taker.as_mut())?;
+    let to_hand_over = sockets.iter().map(Socket::another).collect::<Result<_, _>>()?;
     warn_if_open(&config);
-    let bound: Vec<SocketAddr> = sockets.iter().map(|(address, _)| *address).collect();
+    let bound = sockets::bound(&sockets, Role::Clients);
     let listeners = Arc::new(Listeners::new(&config.listen, &bound)?);
     let access_log = AccessLog::start().map_err(|error| format!("the access log has no thread: {error}"))?;
     let live: Current = Arc::new(ArcSwap::from_pointee(Live::new(&config)));
-    let (key, keeper) = kept_state(&config, &live)?;
+    let key = match &taker {
+        Some(taker) => taker.key,
+        None => kept_key(&config, &live)?,
+    };
+    let keeper = config.server.state_file.as_ref().map(|path| Arc::new(Keeper::new(path, key, live.clone())));
+    if let Some(keeper) = keeper.clone().filter(|_| taker.is_none()) {
+        keeper.start()?;
+    }
 
     raise_open_files(config.server.limits.connections);
     let mut server = Server::new_with_opt_and_conf(None, pingora_configuration(&config));
@@ -90,36 +101,54 @@ pub fn serve(path: &Path) -> Result<(), String> {
     }
     let mut admin = Service::new("admin".into(), admin);
     admin.threads = Some(1);
-    admin.add_tcp(&admin_listener.0.to_string());
+    sockets::bound(&sockets, Role::Admin).iter().for_each(|address| admin.add_tcp(&address.to_string()));
 
-    let sockets = server.add_service(Sockets { sockets, listeners, admin: Some(admin_listener) });
-    let discovery = server.add_service(background_service("discovery", DiscoverService(discoverer)));
+    let upgrades = taker.is_some();
+    let heeds = Arc::new(Notify::new());
+    let sockets =
+        Sockets { sockets, listeners, taker, live: live.clone(), keeper: keeper.clone(), heeds: heeds.clone() };
+    let sockets = server.add_service(sockets);
+    let discovery = server.add_service(background_service("discovery", Lasting(DiscoverService(discoverer))));
+    if upgrades {
+        // The old process serves until the replicas are known.
+        sockets.add_dependency(&discovery);
+    }
     let edge = server.add_service(edge);
     edge.add_dependency(&sockets);
     // Whoever connects before waits for a moment and is then served.
     edge.add_dependency(&discovery);
     server.add_service(admin).add_dependency(&sockets);
-    server.add_service(background_service("scrape", ScrapeService(scraper)));
-    server.add_service(background_service("wake", WakeService(live.clone())));
-    server.add_service(background_service("history", HistoryService(live.clone())));
-    server.add_service(background_service("reload", ReloadService(reloader)));
-    server.add_service(background_service("shutdown", Shutdown { activity, live, access_log, keeper: keeper.clone() }));
-    server.run(RunArgs::default());
+    server.add_service(background_service("scrape", Lasting(ScrapeService(scraper))));
+    server.add_service(background_service("wake", Lasting(WakeService(live.clone()))));
+    server.add_service(background_service("history", Lasting(HistoryService(live.clone()))));
+    server.add_service(background_service("reload", Lasting(ReloadService(reloader))));
+    let giver = Giver {
+        place,
+        sockets: Mutex::new(Some(to_hand_over)),
+        key,
+        live: live.clone(),
+        keeper: keeper.clone(),
+        activity: activity.clone(),
+        heeds,
+    };
+    server.add_service(background_service(
+        "shutdown",
+        Lasting(Shutdown { activity, live, access_log, keeper: keeper.clone() }),
+    ));
+    server.run(RunArgs { shutdown_signal: Box::new(Signals(Arc::new(giver))) });
     // After SIGINT; every other end is the shutdown service's.
     keeper.inspect(|keeper| keeper.write());
     Ok(())
 }
 
-/// The routing key, and who keeps the state file where there is one. What it held is back in the fleet then.
-fn kept_state(config: &Config, live: &Current) -> Result<(RoutingKey, Option<Arc<Keeper>>), String> {
-    let Some(path) = &config.server.state_file else { return Ok((random_key()?, None)) };
-    let key = match state::take_back(path, &live.load().fleet) {
-        Some(key) => key,
-        None => random_key()?,
-    };
-    let keeper = Arc::new(Keeper::new(path, key, live.clone()));
-    keeper.clone().start()?;
-    Ok((key, Some(keeper)))
+/// The routing key. Where it was kept, what was known under it is back in the fleet then.
+fn kept_key(config: &Config, live: &Current) -> Result<RoutingKey, String> {
+    if let Some(key) = config.server.state_file.as_ref().and_then(|path| state::take_back(path, &live.load().fleet)) {
+        return Ok(key);
+    }
+    let mut key = [0; 16];
+    getrandom::fill(&mut key).map_err(|error| format!("the system gives no random numbers: {error}"))?;
+    Ok(key)
 }
 
 fn pingora_configuration(config: &Config) -> ServerConf {
@@ -131,15 +160,6 @@ fn pingora_configuration(config: &Config) -> ServerConf {
         upstream_keepalive_pool_size: POOL_SIZE,
         ..ServerConf::default()
     }
-}
-
-/// Listens before anything runs, so that an address in use is a sentence and not a panic. Returns the true address,
-/// also for port 0.
-fn bind(address: SocketAddr) -> Result<(SocketAddr, TcpListener), String> {
-    let explain = |error| format!("cannot listen on {address}: {error}");
-    let listener = TcpListener::bind(address).map_err(explain)?;
-    listener.set_nonblocking(true).map_err(explain)?;
-    Ok((listener.local_addr().map_err(explain)?, listener))
 }
 
 /// A balancer for one's own machine needs no keys, and one for others may stand behind something that asks for them; else
@@ -161,51 +181,6 @@ fn raise_open_files(connections: usize) {
         }
         Ok(_) => {}
         Err(error) => warn!("the limit of open files is unknown: {error}"),
-    }
-}
-
-fn random_key() -> Result<RoutingKey, String> {
-    let mut key = [0; 16];
-    getrandom::fill(&mut key).map_err(|error| format!("the system gives no random numbers: {error}"))?;
-    Ok(key)
-}
-
-/// Hands the sockets to Pingora, which looks for them by address before it opens its own.
-struct Sockets {
-    sockets: Vec<(SocketAddr, TcpListener)>,
-    listeners: Arc<Listeners>,
-    admin: Option<(SocketAddr, TcpListener)>,
-}
-
-#[async_trait]
-impl ServiceWithDependents for Sockets {
-    async fn start_service(
-        &mut self,
-        fds: Option<ListenFds>,
-        _shutdown: ShutdownWatch,
-        _listeners_per_fd: usize,
-        ready: ServiceReadyNotifier,
-    ) {
-        if let Some(fds) = fds {
-            let mut fds = fds.lock();
-            for ((address, listener), scheme) in self.sockets.drain(..).zip(self.listeners.schemes()) {
-                info!("listening on {scheme}://{address}");
-                fds.add(address.to_string(), listener.into_raw_fd());
-            }
-            if let Some((address, listener)) = self.admin.take() {
-                info!("admin on http://{address}");
-                fds.add(address.to_string(), listener.into_raw_fd());
-            }
-        }
-        ready.notify_ready();
-    }
-
-    fn name(&self) -> &str {
-        "sockets"
-    }
-
-    fn threads(&self) -> Option<usize> {
-        Some(1)
     }
 }
 
@@ -236,6 +211,8 @@ impl BackgroundService for Shutdown {
         if shutdown.wait_for(|begun| *begun).await.is_err() {
             return;
         }
+        // After a hand-over, what was accepted last has begun to be served by then.
+        tokio::time::sleep(self.activity.farewell()).await;
         let grace = self.live.load().server.grace;
         info!("shutting down: requests in flight {}, which have at most {grace:?}", self.activity.requests());
         let why = tokio::select! {

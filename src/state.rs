@@ -19,6 +19,7 @@ use sha2::{Digest, Sha256};
 use crate::fleet::Fleet;
 use crate::live::Current;
 use crate::metrics::METRICS;
+use crate::panics::contained_now;
 use crate::request::RoutingKey;
 use crate::routing::Saved;
 
@@ -182,7 +183,8 @@ impl Keeper {
         let every_minute = move || {
             loop {
                 std::thread::sleep(WRITE_EVERY);
-                self.write();
+                // The next round may do better.
+                let _ = contained_now(|| self.write());
             }
         };
         let started = std::thread::Builder::new().name("state".into()).spawn(every_minute);
@@ -198,9 +200,9 @@ impl Keeper {
         }
     }
 
-    /// Another process keeps the file from now on.
-    pub fn hand_over(&self) {
-        *self.ours.lock() = false;
+    /// Whether the file is to be written by this process from now on, or by another.
+    pub fn keeps(&self, ours: bool) {
+        *self.ours.lock() = ours;
     }
 
     fn try_write(&self) -> Result<(), String> {

@@ -253,10 +253,13 @@ models: [{name: a, affinity: off, replicas: [{url: 'http://h:2'}]}]",
         "\
 listen: [{address: '127.0.0.1:8081'}]
 admin: {address: '127.0.0.1:9091'}
-server: {threads: 3, state_file: kept}
+server: {threads: 3, state_file: kept, upgrade_socket: here/up.sock}
 models: [{replicas: [{url: 'http://h:1'}]}]",
     );
-    assert_eq!(running.needs_restart(&bound), ["listen", "admin.address", "server.threads", "server.state_file"]);
+    assert_eq!(
+        running.needs_restart(&bound),
+        ["listen", "admin.address", "server.threads", "server.state_file", "server.upgrade_socket"]
+    );
 }
 
 /// The row of the table in docs/configuring.md: setting, default, range.

@@ -24,6 +24,7 @@ use crate::decisions::Decisions;
 use crate::fleet::Model;
 use crate::live::Current;
 use crate::metrics::METRICS;
+use crate::panics::contained;
 use crate::proxy::Explainer;
 use crate::reload::Reloader;
 use crate::request::Dialect;
@@ -50,6 +51,14 @@ const BODY_TIME_MAX: Duration = Duration::from_secs(5);
 #[async_trait]
 impl ServeHttp for Admin {
     async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+        let head = session.req_header().method == Method::HEAD;
+        let answered = contained(self.answered(session)).await;
+        answered.unwrap_or_else(|_| with_length(text(StatusCode::INTERNAL_SERVER_ERROR, "a fault of Homing\n"), head))
+    }
+}
+
+impl Admin {
+    async fn answered(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
         let request = session.req_header();
         let (method, path) = (request.method.clone(), request.uri.path().to_owned());
         let query = request.uri.query().unwrap_or_default().to_owned();
@@ -74,9 +83,7 @@ impl ServeHttp for Admin {
         };
         with_length(answer, method == Method::HEAD)
     }
-}
 
-impl Admin {
     fn allowed(&self, authorization: &[u8]) -> bool {
         match &self.live.load().token {
             // In a time that does not tell where the two differ.

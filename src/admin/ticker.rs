@@ -7,6 +7,7 @@ use pingora::services::background::BackgroundService;
 use crate::fleet::now;
 use crate::history::Span;
 use crate::live::Current;
+use crate::panics::rehearse;
 
 /// Closes the buckets of every model's history as time passes.
 pub struct HistoryService(pub Current);
@@ -19,6 +20,7 @@ impl BackgroundService for HistoryService {
             let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let next = (since_1970.as_secs() / step.as_secs() + 1) * step.as_secs();
             tokio::time::sleep(Duration::from_secs(next).saturating_sub(since_1970)).await;
+            rehearse("history");
             for model in self.0.load().fleet.models() {
                 let parked = model.router.lock().snapshot(now()).parked;
                 model.history.lock().tick(next, parked);

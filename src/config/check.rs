@@ -10,7 +10,7 @@ use crate::request::source::KeySource;
 use crate::routing::{Admission, AdmissionMode, Overdue};
 use http::{HeaderName, HeaderValue, Uri};
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Reads the whole file; relative paths in it start from `folder`.
 pub(super) fn config(root: &Place, folder: &Path) -> Config {
@@ -91,8 +91,8 @@ fn server(place: &Place, folder: &Path) -> Server {
         grace: s.within("grace", &settings::GRACE),
         access_log: s.get("access_log", AccessLog::Text, Place::choice),
         response_headers: s.get("response_headers", true, Place::switch),
-        state_file: s
-            .get("state_file", None, |place| place.text(settings::PATH_MAX).map(|path| Some(folder.join(path)))),
+        state_file: s.get("state_file", None, |place| path(place, folder)),
+        upgrade_socket: s.get("upgrade_socket", None, |place| path(place, folder)),
         client_credentials: s.get("client_credentials", ClientCredentials::Pass, Place::choice),
         origins: s.place("cors").section(|s| s.get("origins", Vec::new(), origins)),
         limits: s.place("limits").section(limits),
@@ -102,6 +102,10 @@ fn server(place: &Place, folder: &Path) -> Server {
             window_bytes: s.within("window", &settings::WINDOW).0,
         }),
     })
+}
+
+fn path(place: &Place, folder: &Path) -> Option<Option<PathBuf>> {
+    place.text(settings::PATH_MAX).map(|path| Some(folder.join(path)))
 }
 
 fn origins(place: &Place) -> Option<Vec<HeaderValue>> {

@@ -84,6 +84,8 @@ pub struct Server {
     pub response_headers: bool,
     /// Where what the routers know is kept over a restart; `None`: nowhere.
     pub state_file: Option<PathBuf>,
+    /// Where an old and a new process meet at an upgrade; `None`: in a folder of the system's for temporary files.
+    pub upgrade_socket: Option<PathBuf>,
     pub client_credentials: ClientCredentials,
     /// Whose pages may call from a browser: `*` or origins.
     pub origins: Vec<HeaderValue>,
@@ -297,6 +299,9 @@ impl Config {
         }
         if self.server.state_file != new.server.state_file {
             settings.push("server.state_file");
+        }
+        if self.server.upgrade_socket != new.server.upgrade_socket {
+            settings.push("server.upgrade_socket");
         }
         settings
     }

@@ -17,6 +17,7 @@ use super::{Model, Scraper, sources};
 use crate::config::{Discovery, Replicas};
 use crate::live::Current;
 use crate::metrics::METRICS;
+use crate::panics::rehearse;
 
 /// The longest that one look may take.
 const LOOK_MAX: Duration = Duration::from_secs(5);
@@ -101,10 +102,20 @@ pub struct DiscoverService(pub Arc<Discoverer>);
 
 #[async_trait]
 impl BackgroundService for DiscoverService {
-    async fn start_with_ready_notifier(&self, mut shutdown: ShutdownWatch, ready: ServiceReadyNotifier) {
+    async fn start_with_ready_notifier(&self, shutdown: ShutdownWatch, ready: ServiceReadyNotifier) {
+        self.go_on(shutdown, Some(ready)).await;
+    }
+
+    async fn start(&self, shutdown: ShutdownWatch) {
+        self.go_on(shutdown, None).await;
+    }
+}
+
+impl DiscoverService {
+    async fn go_on(&self, mut shutdown: ShutdownWatch, mut ready: Option<ServiceReadyNotifier>) {
         let discoverer = &self.0;
-        let mut ready = Some(ready);
         loop {
+            rehearse("discovery");
             let lookouts = discoverer.lookouts();
             join_all(lookouts.iter().map(|lookout| discoverer.look(lookout))).await;
             if let Some(ready) = ready.take() {

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::{Engine, Model, Routed, now};
+use crate::panics::contained_now;
 use crate::routing::{Ask, CacheOutcome, ConversationHash, Decision, Key, Reason, Retry, Router, Target, Tokens, Turn};
 
 /// Engines that one request tries at most: the first and two more.
@@ -196,6 +197,7 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.finish(None);
+        // It may be a panic that drops it, and a second one out of here would end the process.
+        let _ = contained_now(|| self.finish(None));
     }
 }

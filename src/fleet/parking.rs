@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 
 use super::{InFlight, Model, now};
 use crate::live::Current;
+use crate::panics::{contained_now, rehearse};
 use crate::routing::{Ask, Refusal, RefusedWhy, Ticket, Verdict};
 
 /// How often those are looked for whose wait ends by time alone.
@@ -54,6 +55,7 @@ impl Model {
     /// Routes a request that generates. None: the model has no engine.
     pub fn route(self: &Arc<Model>, ask: Ask) -> Option<Routed> {
         let mut router = self.router.lock();
+        rehearse("routing");
         Some(match router.route(&ask, now())? {
             Verdict::Go(turn) => Routed::Sent(InFlight::of_turn(self, &router, ask, turn)),
             Verdict::Parked(ticket) => {
@@ -81,19 +83,20 @@ impl Model {
     }
 
     fn woken(self: &Arc<Model>) -> Vec<(Waiting, Waited)> {
+        // Made before the locks are taken: in a panic it is dropped after they are released, as guards have to be.
+        let mut ended = Vec::new();
         let mut router = self.router.lock();
-        let woken = router.woken(now());
         let mut waits = self.waits.0.lock();
-        let ended = woken.into_iter().filter_map(|woken| {
-            let waiting = waits.remove(&woken.ticket)?;
+        for woken in router.woken(now()) {
+            let Some(waiting) = waits.remove(&woken.ticket) else { continue };
             let end = match woken.verdict {
                 Verdict::Go(turn) => Ok(InFlight::of_turn(self, &router, waiting.ask, turn)),
                 Verdict::Refused(refusal) => Err(refusal),
-                Verdict::Parked(_) | Verdict::Gone => return None,
+                Verdict::Parked(_) | Verdict::Gone => continue,
             };
-            Some((waiting, end))
-        });
-        ended.collect()
+            ended.push((waiting, end));
+        }
+        ended
     }
 
     /// Whether anyone waits.
@@ -137,7 +140,8 @@ impl Wait {
 impl Drop for Wait {
     fn drop(&mut self) {
         if !self.over {
-            self.step_out();
+            // It may be a panic that drops it, and a second one out of here would end the process.
+            let _ = contained_now(|| self.step_out());
         }
     }
 }
@@ -151,6 +155,7 @@ impl BackgroundService for WakeService {
     async fn start(&self, _shutdown: ShutdownWatch) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
+            rehearse("wake");
             let fleet = self.0.load().fleet.clone();
             fleet.models().iter().filter(|model| model.has_parked()).for_each(|model| model.wake());
         }

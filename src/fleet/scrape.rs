@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use super::vllm_metrics::{self, EngineMetrics};
 use super::{Engine, Fetcher, Fleet, Model, now, revive};
 use crate::config::Scrape;
+use crate::panics::rehearse;
 use crate::routing::Reading;
 
 /// Reads every engine's metrics and health in the background, never on the path of a request.
@@ -157,6 +158,7 @@ pub struct ScrapeService(pub Arc<Scraper>);
 impl BackgroundService for ScrapeService {
     async fn start(&self, mut shutdown: ShutdownWatch) {
         loop {
+            rehearse("scrape");
             self.0.round();
             let interval = self.0.task.load().settings.interval;
             tokio::select! {

@@ -1,5 +1,6 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -9,7 +10,12 @@ pub struct Activity {
     requests: AtomicUsize,
     connections: AtomicUsize,
     idle: Notify,
+    lingers: AtomicBool,
 }
+
+/// How long a connection without a request is still served after another process has taken over: whoever was about to
+/// send one is told to connect anew with its answer.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// One request in [`Activity`], until it is dropped.
 pub struct Busy(Arc<Activity>);
@@ -27,6 +33,16 @@ impl Activity {
     pub fn hold(self: &Arc<Self>) -> Held {
         self.connections.fetch_add(1, Ordering::AcqRel);
         Held(self.clone())
+    }
+
+    /// Another process takes new connections from now on: no client is to notice.
+    pub fn linger(&self) {
+        self.lingers.store(true, Ordering::Release);
+    }
+
+    /// How long a connection without a request is still served once the process is to end.
+    pub fn farewell(&self) -> Duration {
+        if self.lingers.load(Ordering::Acquire) { FAREWELL } else { Duration::ZERO }
     }
 
     /// Requests being served now.

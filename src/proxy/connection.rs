@@ -31,6 +31,13 @@ impl Edge {
         Edge { proxy: Arc::new(proxy), live, activity, listeners, open: AtomicUsize::new(0) }
     }
 
+    /// Ends when a connection without a request is to be closed because the process is to end.
+    pub(super) async fn farewell(&self, shutdown: &ShutdownWatch) {
+        // Nobody is left who could say that the process ends: it has ended.
+        let _ = shutdown.clone().wait_for(|begun| *begun).await;
+        tokio::time::sleep(self.activity.farewell()).await;
+    }
+
     /// How long a connection without a request stays open.
     pub(super) fn idle(&self) -> Duration {
         self.live.load().server.limits.idle
@@ -43,7 +50,11 @@ impl Edge {
 
     async fn serve(&self, stream: Stream, shutdown: &ShutdownWatch) {
         let deadline = Instant::now() + self.live.load().server.limits.header_read;
-        match timeout_at(deadline, self.listeners.open(stream)).await {
+        let opened = tokio::select! {
+            opened = timeout_at(deadline, self.listeners.open(stream)) => opened,
+            () = self.farewell(shutdown) => return,
+        };
+        match opened {
             Ok(Some(Opened::Http1(stream))) => h1::serve(self, stream, deadline, shutdown).await,
             Ok(Some(Opened::Http2(stream))) => h2::serve(self, stream, deadline, shutdown).await,
             Ok(None) => {}
@@ -64,6 +75,8 @@ impl Edge {
 impl ServerApp for Edge {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let open = Open::new(self);
+        // What has not been answered yet, and what has not left yet, is awaited.
+        let _held = self.activity.hold();
         if open.count > self.live.load().server.limits.connections {
             self.refuse(stream).await;
         } else {

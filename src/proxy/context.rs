@@ -146,6 +146,14 @@ impl Context {
         }
     }
 
+    /// Lets the client's connection end with this answer.
+    pub fn end_connection(&self, session: &mut Session) {
+        match &self.wrapped {
+            Some(wrapped) => wrapped.end_connection(),
+            None => session.set_keepalive(None),
+        }
+    }
+
     /// Puts the true session back.
     pub fn unwrap_body(&mut self, session: &mut Session) {
         if let Some(wrapped) = self.wrapped.take() {

@@ -10,7 +10,7 @@ use pingora_proxy::{FailToProxy, Session};
 
 use super::access_log::Line;
 use super::error::OwnError;
-use super::{Context, Proxy, cors};
+use super::{Context, PANIC, Proxy, cors};
 use crate::fleet::InFlight;
 use crate::metrics::METRICS;
 use crate::request::endpoint;
@@ -53,7 +53,7 @@ pub async fn fail(session: &mut Session, error: &Error, context: &mut Context) -
         (true, _) => CLIENT_CLOSED,
         (false, true) => {
             context.broke_off = true;
-            log::warn!("{}: the replica broke off its answer ({})", context.summary(), error.etype().as_str());
+            log::warn!("{}: its answer was broken off ({})", context.summary(), error.etype().as_str());
             end_stream(session, error, context).await;
             0
         }
@@ -87,6 +87,7 @@ fn has_begun(answer: &ResponseHeader) -> bool {
 fn own_error(error: &Error, context: &Context) -> OwnError {
     use ErrorType::*;
     match (error.esource(), error.etype()) {
+        (_, kind) if *kind == PANIC => OwnError::Internal,
         (
             ErrorSource::Upstream,
             ConnectTimedout | ConnectRefused | ConnectNoRoute | ConnectError | SocketError | TLSHandshakeFailure

@@ -14,6 +14,7 @@ use super::connection::Edge;
 use super::error::OwnError;
 use super::turnstile::Turnstile;
 use crate::metrics::METRICS;
+use crate::panics::contained;
 use crate::request::Dialect;
 use crate::request::head::{self, Fault};
 
@@ -27,12 +28,11 @@ pub async fn serve(edge: &Edge, stream: Stream, deadline: Instant, shutdown: &Sh
     let mut deadline = Some(deadline);
     loop {
         let idle_until = deadline.unwrap_or_else(|| Instant::now() + edge.idle());
-        let mut stopping = shutdown.clone();
         tokio::select! {
             // What has come already is served.
             biased;
             () = stream.begins() => {}
-            _ = stopping.wait_for(|begun| *begun) => return,
+            () = edge.farewell(shutdown) => return,
             () = sleep_until(idle_until) => {
                 let limit = if deadline.is_some() { "header_read" } else { "idle" };
                 METRICS.limits_hit.with_label_values(&[limit]).inc();
@@ -42,7 +42,7 @@ pub async fn serve(edge: &Edge, stream: Stream, deadline: Instant, shutdown: &Sh
         let limits = edge.limits();
         let due = deadline.take().unwrap_or_else(|| Instant::now() + limits.header_read);
         let head = tokio::select! {
-            head = stream.head(&limits) => head,
+            head = contained(stream.head(&limits)) => head,
             () = sleep_until(due) => {
                 METRICS.limits_hit.with_label_values(&["header_read"]).inc();
                 let error = OwnError::HeaderTimeout { seconds: limits.header_read.as_secs() };
@@ -50,9 +50,10 @@ pub async fn serve(edge: &Edge, stream: Stream, deadline: Instant, shutdown: &Sh
             }
         };
         let head = match head {
-            Ok(Some(head)) => head,
-            Ok(None) => return,
-            Err(fault) => return refuse(stream, error_of(fault)).await,
+            Ok(Ok(Some(head))) => head,
+            Ok(Ok(None)) => return,
+            Ok(Err(fault)) => return refuse(stream, error_of(fault)).await,
+            Err(_) => return refuse(stream, OwnError::Internal).await,
         };
         let mut session = ServerSession::new_http1(Box::new(stream));
         match settings.take() {

@@ -25,8 +25,6 @@ const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Serves until the connection ends; `deadline` is for its first bytes.
 pub async fn serve(edge: &Edge, stream: Stream, deadline: Instant, shutdown: &ShutdownWatch) {
-    // Until it has been closed, its last answers may not have left.
-    let _held = edge.activity.hold();
     let mut shutdown = shutdown.clone();
     let digest = Arc::new(Digest {
         ssl_digest: stream.get_ssl_digest(),

@@ -13,6 +13,7 @@ use super::{Context, Proxy, body, callers, cors, parking};
 use crate::config::Limits;
 use crate::fleet::Routed;
 use crate::metrics::METRICS;
+use crate::panics::rehearse;
 use crate::request::endpoint::{self, Endpoint, Kind, Local, Route};
 use crate::routing::RefusedWhy;
 
@@ -70,6 +71,7 @@ impl Proxy {
         context.stores = endpoint.kind == Kind::Responses;
         let address = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip());
         let came = Came { header: session.req_header(), body: &body, caller: context.caller.as_deref(), address };
+        rehearse("intake");
         let mut asked = understand(&context.live, &self.keys, &endpoint, &came)?;
         callers::allow(context, &asked)?;
         context.model = Some(asked.model.clone());

@@ -42,12 +42,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::upstreams::peer::HttpPeer;
-use pingora::{Error, Result};
+use pingora::{Error, ErrorType, Result};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 
 use crate::decisions::Decisions;
 use crate::fleet::Fetcher;
 use crate::live::Current;
+use crate::panics::{Panicked, contained, contained_now, rehearse};
 use crate::request::KeyHasher;
 
 pub use access_log::AccessLog;
@@ -79,11 +80,13 @@ impl ProxyHttp for Proxy {
     }
 
     async fn request_filter(&self, session: &mut Session, context: &mut Context) -> Result<bool> {
-        self.take_in(session, context).await
+        let done = contained(self.take_in(session, context)).await;
+        done.unwrap_or_else(|panic| failed(panic, context))
     }
 
     async fn upstream_peer(&self, _session: &mut Session, context: &mut Context) -> Result<Box<HttpPeer>> {
-        upstream::peer(context).await
+        let peer = contained(upstream::peer(context)).await;
+        peer.unwrap_or_else(|panic| failed(panic, context))
     }
 
     async fn upstream_request_filter(
@@ -92,7 +95,11 @@ impl ProxyHttp for Proxy {
         request: &mut RequestHeader,
         context: &mut Context,
     ) -> Result<()> {
-        upstream::write_header(request, context)
+        let done = contained_now(|| {
+            rehearse("upstream");
+            upstream::write_header(request, context)
+        });
+        done.unwrap_or_else(|panic| failed(panic, context))
     }
 
     async fn upstream_response_filter(
@@ -101,7 +108,8 @@ impl ProxyHttp for Proxy {
         answer: &mut ResponseHeader,
         context: &mut Context,
     ) -> Result<()> {
-        upstream::retry_on_status(answer, context)
+        let done = contained_now(|| upstream::retry_on_status(answer, context));
+        done.unwrap_or_else(|panic| failed(panic, context))
     }
 
     fn fail_to_connect(
@@ -111,7 +119,8 @@ impl ProxyHttp for Proxy {
         context: &mut Context,
         error: Box<Error>,
     ) -> Box<Error> {
-        upstream::retry_on_connect(error, context)
+        let done = contained_now(|| upstream::retry_on_connect(error, context));
+        done.unwrap_or_else(|panic| failure(panic, context))
     }
 
     fn error_while_proxy(
@@ -122,7 +131,8 @@ impl ProxyHttp for Proxy {
         context: &mut Context,
         reused: bool,
     ) -> Box<Error> {
-        upstream::retry_on_close(error, context, reused)
+        let done = contained_now(|| upstream::retry_on_close(error, context, reused));
+        done.unwrap_or_else(|panic| failure(panic, context))
     }
 
     async fn response_filter(
@@ -131,7 +141,15 @@ impl ProxyHttp for Proxy {
         answer: &mut ResponseHeader,
         context: &mut Context,
     ) -> Result<()> {
-        answer::header(answer, session.req_header().version, context)
+        if session.is_process_shutting_down() {
+            context.end_connection(session);
+        }
+        let version = session.req_header().version;
+        let done = contained_now(|| {
+            rehearse("header");
+            answer::header(answer, version, context)
+        });
+        done.unwrap_or_else(|panic| failed(panic, context))
     }
 
     fn response_body_filter(
@@ -141,12 +159,20 @@ impl ProxyHttp for Proxy {
         end: bool,
         context: &mut Context,
     ) -> Result<Option<Duration>> {
-        answer::body(body, end, context, &self.keys)?;
-        Ok(None)
+        let done = contained_now(|| {
+            rehearse(if context.first_byte.is_none() { "first byte" } else { "later bytes" });
+            answer::body(body, end, context, &self.keys)?;
+            Ok(None)
+        });
+        done.unwrap_or_else(|panic| failed(panic, context))
     }
 
     async fn fail_to_proxy(&self, session: &mut Session, error: &Error, context: &mut Context) -> FailToProxy {
-        ending::fail(session, error, context).await
+        let answered = contained(ending::fail(session, error, context)).await;
+        answered.unwrap_or_else(|panic| {
+            log::error!("{}: {panic}", context.summary());
+            FailToProxy { error_code: 0, can_reuse_downstream: false }
+        })
     }
 
     /// Pingora's words may hold a piece of an answer; ours are logged where the failure is dealt with.
@@ -170,6 +196,24 @@ impl ProxyHttp for Proxy {
 
     async fn logging(&self, session: &mut Session, error: Option<&Error>, context: &mut Context) {
         context.unwrap_body(session);
-        self.end(session, error, context);
+        let ended = contained_now(|| {
+            rehearse("ending");
+            self.end(session, error, context);
+        });
+        if let Err(panic) = ended {
+            log::error!("{}: {panic}", context.summary());
+        }
     }
+}
+
+/// What a request fails with that a fault of the balancer's own has ended. What it held is let go with its context.
+const PANIC: ErrorType = ErrorType::new("Panic");
+
+fn failure(panic: Panicked, context: &Context) -> Box<Error> {
+    log::error!("{}: {panic}", context.summary());
+    Error::new(PANIC)
+}
+
+fn failed<T>(panic: Panicked, context: &Context) -> Result<T> {
+    Err(failure(panic, context))
 }

@@ -8,6 +8,7 @@ use pingora_proxy::Session;
 use super::Context;
 use super::error::{OwnError, Stopped};
 use crate::fleet::{InFlight, Wait};
+use crate::panics::rehearse;
 
 /// Waits until the request may go on.
 ///
@@ -15,6 +16,7 @@ use crate::fleet::{InFlight, Wait};
 /// If there was no room for too long, or the client left: then its request is forgotten at once.
 pub async fn end(mut wait: Wait, session: &mut Session, context: &mut Context) -> Result<InFlight, Stopped> {
     let since = Instant::now();
+    rehearse("parked");
     let ended = tokio::select! {
         waited = wait.end() => Ok(waited),
         error = left(session) => Err(error),

@@ -10,6 +10,7 @@
 //! the version of Pingora is pinned for it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -43,6 +44,8 @@ struct Shared {
     body: Mutex<Bytes>,
     hold: Mutex<Hold>,
     patience: Mutex<Option<Arc<Patience>>>,
+    /// Whether the client's connection is to end with this answer.
+    last: AtomicBool,
 }
 
 /// Takes the wrapper off again; see [`wrap`].
@@ -76,6 +79,11 @@ impl Wrapped {
     /// Lets the try that begins now wait for its engine for so long.
     pub fn wait(&self, patience: Patience) {
         *self.shared.patience.lock() = Some(Arc::new(patience));
+    }
+
+    /// Lets the connection end with this answer, which says so if its header is still to be written.
+    pub fn end_connection(&self) {
+        self.shared.last.store(true, Ordering::Relaxed);
     }
 
     /// Puts the true session back.
@@ -126,8 +134,16 @@ impl Replay {
         Ok(())
     }
 
+    /// The true session, to write the answer.
+    fn answering(&mut self) -> &mut ServerSession {
+        if self.shared.last.load(Ordering::Relaxed) {
+            self.inner.set_keepalive(None);
+        }
+        &mut self.inner
+    }
+
     async fn send(&mut self, pieces: Vec<HttpTask>) -> Result<bool> {
-        let over = self.inner.response_duplex_vec(pieces).await?;
+        let over = self.answering().response_duplex_vec(pieces).await?;
         self.shared.patience.lock().iter().for_each(|patience| patience.passed());
         Ok(over)
     }
@@ -199,11 +215,11 @@ impl CustomSession for Replay {
     }
 
     async fn write_response_header(&mut self, header: Box<ResponseHeader>, _end: bool) -> Result<()> {
-        self.inner.write_response_header(header).await
+        self.answering().write_response_header(header).await
     }
 
     async fn write_response_header_ref(&mut self, header: &ResponseHeader, _end: bool) -> Result<()> {
-        self.inner.write_response_header_ref(header).await
+        self.answering().write_response_header_ref(header).await
     }
 
     async fn write_body(&mut self, data: Bytes, end: bool) -> Result<()> {

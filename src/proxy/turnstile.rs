@@ -22,6 +22,7 @@ use pingora::protocols::{
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use crate::config::Limits;
+use crate::panics::rehearse;
 use crate::request::chunks::Chunks;
 use crate::request::head::{self, Fault, Framing, Scanner};
 
@@ -79,6 +80,7 @@ impl Turnstile {
     /// # Errors
     /// If it is to be refused. Nothing that comes after it on this connection means anything.
     pub async fn head(&mut self, limits: &Limits) -> std::result::Result<Option<BytesMut>, Fault> {
+        rehearse("head");
         let (mut scanner, mut skipped) = (Scanner::default(), false);
         let end = loop {
             // An empty line between two requests belongs to neither (RFC 9112, section 2.2).

@@ -5,9 +5,9 @@ use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, OrErr, Result, RetryType};
 
-use super::Context;
 use super::asked::RANK_HEADER;
 use super::patience::{FIRST_BYTE, HUNG, IDLE_STREAM, TOTAL};
+use super::{Context, PANIC};
 use crate::fleet::{TRIES_MAX, bearer};
 use crate::metrics::METRICS;
 use crate::routing::Retry;
@@ -164,7 +164,7 @@ pub fn retry_on_connect(mut error: Box<Error>, context: &mut Context) -> Box<Err
 
 /// A connection that ended, or another error after it was made.
 pub fn retry_on_close(mut error: Box<Error>, context: &mut Context, reused: bool) -> Box<Error> {
-    if *error.etype() == ELSEWHERE {
+    if [ELSEWHERE, PANIC].contains(error.etype()) {
         return error;
     }
     if let Some(reason) = given_up(error.etype()) {

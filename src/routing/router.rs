@@ -210,7 +210,6 @@ impl Router {
 
     fn enter(&mut self, ask: &Ask, chosen: Chosen, placed: bool, why_gone: CacheOutcome, now: Time) -> Turn {
         let Chosen { target, decision, why } = chosen;
-        self.count_in(&target);
         let key = ask.key.unwrap_or_else(|| {
             self.keyless += 1;
             Key::new(self.keyless.into())
@@ -221,6 +220,8 @@ impl Router {
             self.cut(replica);
             expectation
         });
+        // Last, so that nothing is counted in that is never counted out, whatever fault there may be above.
+        self.count_in(&target);
         Turn {
             target,
             decision,

@@ -18,7 +18,7 @@ pub use session::{Conversation, Session, Turn};
 pub use sessions::{Call, Sessions, TurnId};
 
 /// The loads in `bench/loads/`, by name.
-const BUILT_IN: [(&str, &str); 7] = [
+const BUILT_IN: [(&str, &str); 8] = [
     ("published", include_str!("../../loads/published.yaml")),
     ("think", include_str!("../../loads/think.yaml")),
     ("burst", include_str!("../../loads/burst.yaml")),

@@ -1,8 +1,9 @@
 //! The balancer as a process: started with a configuration, asked, signalled, and reaped.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -24,7 +25,7 @@ pub struct Balancer {
     pub admin: SocketAddr,
     pub output: Output,
     child: Child,
-    directory: TempDir,
+    directory: Arc<TempDir>,
 }
 
 impl Balancer {
@@ -38,21 +39,16 @@ impl Balancer {
         let directory = TempDir::new().expect("a temporary directory");
         let file = directory.path().join("homing.yaml");
         std::fs::write(&file, config::complete(&config).to_string()).expect("the configuration is written");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_homing"))
-            .arg("serve")
-            .arg("--config")
-            .arg(&file)
-            .env("RUST_LOG", "info")
-            .envs(environment.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("the binary starts");
-        let output = Output::new();
-        output.keep(child.stdout.take().expect("stdout is piped"));
-        output.keep(child.stderr.take().expect("stderr is piped"));
+        Balancer::of(directory.into(), environment).await
+    }
+
+    /// Starts it anew with the configuration that this one has.
+    pub async fn again(&self) -> Balancer {
+        Balancer::of(self.directory.clone(), &[]).await
+    }
+
+    async fn of(directory: Arc<TempDir>, environment: &[(&str, &str)]) -> Balancer {
+        let (child, output) = serve(directory.path(), &[], environment);
         let listen = output
             .line("address to listen on", |line| {
                 address(line, "listening on http://").or(address(line, "listening on https://"))
@@ -60,6 +56,12 @@ impl Balancer {
             .await;
         let admin = output.line("admin address", |line| address(line, "admin on http://")).await;
         Balancer { listen, admin, output, child, directory }
+    }
+
+    /// A new process that waits for this one to hand over, at the addresses that it will have then.
+    pub fn successor(&self) -> Balancer {
+        let (child, output) = serve(self.directory.path(), &["--upgrade"], &[]);
+        Balancer { listen: self.listen, admin: self.admin, output, child, directory: self.directory.clone() }
     }
 
     /// Asks once, on a connection of its own.
@@ -158,6 +160,27 @@ impl Balancer {
     pub async fn exit(&mut self) -> ExitStatus {
         within("the balancer's exit", self.child.wait()).await.expect("its exit status")
     }
+}
+
+/// The process, with the configuration of that folder.
+fn serve(directory: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> (Child, Output) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_homing"))
+        .arg("serve")
+        .args(arguments)
+        .arg("--config")
+        .arg(directory.join("homing.yaml"))
+        .env("RUST_LOG", "info")
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the binary starts");
+    let output = Output::new();
+    output.keep(child.stdout.take().expect("stdout is piped"));
+    output.keep(child.stderr.take().expect("stderr is piped"));
+    (child, output)
 }
 
 impl Drop for Balancer {

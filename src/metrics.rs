@@ -52,6 +52,8 @@ pub struct FleetGauges {
     pub up: IntGaugeVec,
     pub state: IntGaugeVec,
     pub restarts: IntCounterVec,
+    pub circuit_opened: IntCounterVec,
+    pub returning: IntGaugeVec,
     pub kv_cache_usage: GaugeVec,
     pub running: GaugeVec,
     pub waiting: GaugeVec,
@@ -201,6 +203,16 @@ impl FleetGauges {
                 "1 for the state that a replica is in, 0 for the others.",
                 &["model", "replica", "state"],
             ),
+            circuit_opened: make.counters(
+                "homing_replica_circuit_opened_total",
+                "Times that a replica was left alone for a while because requests failed there one after the other.",
+                &replica,
+            ),
+            returning: make.int_gauges(
+                "homing_replica_returning",
+                "1 while a replica that has come back is filled gently.",
+                &replica,
+            ),
             restarts: make.counters("homing_replica_restarts_total", "Engine restarts seen.", &replica),
             kv_cache_usage: make.gauges(
                 "homing_replica_kv_cache_usage_ratio",
@@ -291,6 +303,8 @@ impl FleetGauges {
             up,
             state,
             restarts,
+            circuit_opened,
+            returning,
             kv_cache_usage,
             running,
             waiting,
@@ -312,10 +326,30 @@ impl FleetGauges {
             found_tokens,
             error_tokens,
         } = self;
-        let counts =
-            [in_flight, model_in_flight, conversations, up, state, stored, parked, held_tokens, capacity_tokens];
+        let counts = [
+            in_flight,
+            model_in_flight,
+            conversations,
+            up,
+            state,
+            returning,
+            stored,
+            parked,
+            held_tokens,
+            capacity_tokens,
+        ];
         counts.iter().for_each(|gauge| gauge.reset());
-        let counters = [restarts, evicted, stored_evicted, limits_hit, parked_total, park_outcomes, would_park, turns];
+        let counters = [
+            restarts,
+            circuit_opened,
+            evicted,
+            stored_evicted,
+            limits_hit,
+            parked_total,
+            park_outcomes,
+            would_park,
+            turns,
+        ];
         counters.iter().for_each(|counter| counter.reset());
         [expected_tokens, found_tokens, error_tokens].iter().for_each(|counter| counter.reset());
         let gauges = [load, kv_cache_usage, running, waiting, prefix_hit_ratio, reading_age, linger];

@@ -269,7 +269,7 @@ fn wrong_places_to_look_are_named() {
 
 /// One wrong setting of a model.
 #[test]
-fn wrong_settings_of_admission_are_named() {
+fn wrong_settings_of_admission_and_recovery_are_named() {
     let cases = [
         ("admission: on", "admission: expected one of `auto`, `observe`, `off`, found \"on\""),
         ("admission: [auto]", "admission: expected a mapping, found a list"),
@@ -293,6 +293,8 @@ fn wrong_settings_of_admission_are_named() {
             "admission.linger: expected auto or a duration from 0 s to 10 min, found \"601 s\"",
         ),
         ("admission: {lingers: 1 s}", "lingers"),
+        ("recovery: {pause: 1 min, pause_max: 10 s}", "recovery.pause_max: expected at least `pause`, found \"10 s\""),
+        ("recovery: {failures: 0}", "recovery.failures: expected a whole number from 1 to 1000, such as 5, found 0"),
         (
             "kv_cache_tokens: auto",
             "kv_cache_tokens: expected a whole number from 1 to 1000000000, such as 200000, found \"auto\"",
@@ -300,7 +302,7 @@ fn wrong_settings_of_admission_are_named() {
     ];
     for (index, (setting, fault)) in cases.into_iter().enumerate() {
         let yaml = format!("models:\n- replicas: [{{url: 'http://h:1'}}]\n  {setting}\n");
-        let output = check(&written(&format!("admission-{index}.yaml"), yaml));
+        let output = check(&written(&format!("setting-{index}.yaml"), yaml));
         let said = text(&output.stderr);
         assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{setting}: {said}");
         assert!(said.contains(": line 3, column ") && said.contains(fault), "{setting}: {said}");

@@ -5,7 +5,7 @@ use homing::config::{
     SpillThreshold, settings,
 };
 use homing::request::source::KeySource;
-use homing::routing::{Admission, AdmissionMode, Overdue};
+use homing::routing::{Admission, AdmissionMode, Overdue, Recovery};
 use proptest::prelude::*;
 use std::fs;
 use std::path::Path;
@@ -39,6 +39,8 @@ fn the_reference_states_the_defaults() {
     assert_eq!(stated.idle_forget, default.idle_forget);
     assert_eq!(stated.conversations_max, default.conversations_max);
     assert_eq!(stated.admission, default.admission);
+    assert_eq!(stated.recovery, default.recovery);
+    assert_eq!(default.recovery, Recovery::default());
     assert_eq!(stated.timeouts, default.timeouts);
     assert_eq!(default.admission, Admission::default());
 }
@@ -298,6 +300,10 @@ fn the_document_states_defaults_and_ranges() {
     assert_documented("models[].conversations_max", settings::CONVERSATIONS);
     assert_documented("models[].replicas[].data_parallel_size", settings::DATA_PARALLEL_SIZE);
     assert_documented("models[].replicas.every", settings::DISCOVERY_EVERY);
+    assert_documented("models[].recovery.failures", settings::FAILURES);
+    assert_documented("models[].recovery.pause", settings::PAUSE);
+    assert_documented("models[].recovery.pause_max", settings::PAUSE_MAX);
+    assert_documented("models[].recovery.return_rate", settings::RETURN_RATE);
     assert_documented("models[].admission.max_wait", settings::MAX_WAIT);
     assert_documented("models[].timeouts.connect", settings::CONNECT);
     assert_documented("models[].timeouts.hang", settings::HANG);
@@ -337,6 +343,7 @@ fn every_setting_stands_in_the_document_and_the_reference() {
         ("models[].", "models: [{x: 1}]".into()),
         ("models[].tls.", "models: [{tls: {x: 1}}]".into()),
         ("models[].admission.", "models: [{admission: {x: 1}}]".into()),
+        ("models[].recovery.", "models: [{recovery: {x: 1}}]".into()),
         ("models[].timeouts.", "models: [{timeouts: {x: 1}}]".into()),
         ("models[].replicas[].", "models: [{replicas: [{x: 1}]}]".into()),
     ];

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use homing::routing::{
-    Admission, Ask, Decision, EngineSpec, Key, Router, Settings, State, Suspicion, Time, Trouble, Turn, Verdict,
+    Admission, Ask, Decision, EngineSpec, Key, Recovery, Router, Settings, State, Suspicion, Time, Trouble, Turn,
+    Verdict,
 };
 
 const SILENT: Suspicion = Suspicion::Silent { lasting: Duration::from_secs(30) };
@@ -17,6 +18,7 @@ fn router(count: usize, admission: Admission) -> Router {
         idle_forget: Duration::from_secs(1800),
         conversations_max: 1000,
         admission,
+        recovery: Recovery::default(),
     };
     Router::new(settings, &engines)
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use homing::routing::{
-    Admission, Ask, Decision, EngineSpec, Key, Pin, Reading, Retry, Router, Settings, Time, Turn, Verdict,
+    Admission, Ask, Decision, EngineSpec, Key, Pin, Reading, Recovery, Retry, Router, Settings, Time, Turn, Verdict,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -15,6 +15,7 @@ fn settings() -> Settings {
         idle_forget: 30 * MINUTE,
         conversations_max: 8192,
         admission: Admission::off(),
+        recovery: Recovery::default(),
     }
 }
 

@@ -21,6 +21,7 @@ fn settings() -> Settings {
         idle_forget: Duration::from_secs(1800),
         conversations_max: 1000,
         admission: Admission::off(),
+        recovery: homing::routing::Recovery::default(),
     }
 }
 

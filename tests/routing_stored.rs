@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use homing::routing::{
-    Admission, Ask, Decision, EngineSpec, Key, Overdue, Pin, Reading, Retry, Router, Settings, Target, Time, Turn,
-    Verdict,
+    Admission, Ask, Decision, EngineSpec, Key, Overdue, Pin, Reading, Recovery, Retry, Router, Settings, Target, Time,
+    Turn, Verdict,
 };
 
 const RESPONSE: Key = Key::new(1 << 100);
@@ -16,6 +16,7 @@ fn settings() -> Settings {
         idle_forget: Duration::from_secs(1800),
         conversations_max: 4,
         admission: Admission::off(),
+        recovery: Recovery::default(),
     }
 }
 

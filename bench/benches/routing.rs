@@ -1,7 +1,7 @@
 //! What a routing decision takes, with 100,000 conversations in the table.
 
 use divan::{Bencher, black_box};
-use homing::routing::{Admission, Ask, EngineSpec, Key, Reading, Router, Settings, Time, Tokens, Verdict};
+use homing::routing::{Admission, Ask, EngineSpec, Key, Reading, Recovery, Router, Settings, Time, Tokens, Verdict};
 
 const CONVERSATIONS: u128 = 100_000;
 const REPLICAS: [usize; 2] = [8, 1000];
@@ -21,6 +21,7 @@ fn full_router(replicas: usize, admission: Admission, filled: f64) -> Router {
         idle_forget: std::time::Duration::from_secs(1800),
         conversations_max: CONVERSATIONS as usize,
         admission,
+        recovery: Recovery::default(),
     };
     let mut router = Router::new(settings, &engines);
     let tokens = CONVERSATIONS as f64 / replicas as f64 * (TOKENS.prompt + 2 * TOKENS.completion) as f64;

@@ -91,6 +91,8 @@ fn set_replica(labels: &[&str; 2], replica: &ReplicaSnapshot) {
         let labels = [labels[0], labels[1], state.name()];
         gauges.state.with_label_values(&labels).set(i64::from(replica.state == state));
     }
+    gauges.circuit_opened.with_label_values(labels).inc_by(replica.circuit_opened);
+    gauges.returning.with_label_values(labels).set(i64::from(replica.returning));
     gauges.restarts.with_label_values(labels).inc_by(replica.restarts);
     gauges.held_tokens.with_label_values(labels).set(replica.held_tokens as i64);
     if let Some(tokens) = replica.capacity_tokens {

@@ -1,4 +1,4 @@
-//! The admin address: the page, metrics, health, routing as JSON, reload. Never on a listener that clients use.
+//! The admin address: the page, metrics, health, routing as JSON, draining, reload. Never on a listener that clients use.
 
 mod admission_json;
 mod decisions_json;
@@ -6,6 +6,7 @@ mod gauges;
 mod history_json;
 mod page;
 mod query;
+mod replicas;
 mod routing_json;
 mod ticker;
 
@@ -63,6 +64,7 @@ impl Admin {
         let (method, path) = (request.method.clone(), request.uri.path().to_owned());
         let query = request.uri.query().unwrap_or_default().to_owned();
         let allowed = self.allowed(session.get_header_bytes(header::AUTHORIZATION));
+        let foreign = is_foreign(session);
         if allowed && (path.as_str(), &method) == ("/explain", &Method::POST) {
             return with_length(self.explain(session).await, false);
         }
@@ -75,10 +77,12 @@ impl Admin {
             "/readyz" => reading(&method, || self.ready()),
             path if let Some(frame) = page::frame(path) => reading(&method, || frame),
             _ if !allowed => unauthorized(),
+            _ if method == Method::POST && foreign => from_another_page(),
             "/metrics" => reading(&method, || self.metrics()),
             "/routing" => reading(&method, || json_answer(StatusCode::OK, &self.routing())),
             "/reload" if method == Method::POST => self.reload().await,
             "/reload" | "/explain" => not_allowed("POST"),
+            path if path.starts_with("/replicas/") => self.drain(&method, path, &Query(&query)),
             path => reading(&method, || self.shown(path, &Query(&query)).unwrap_or_else(not_found)),
         };
         with_length(answer, method == Method::HEAD)
@@ -162,6 +166,18 @@ impl Admin {
             }
         }
     }
+}
+
+/// Whether a page of another origin has its browser ask. Without a token, which such a page does not know, nothing else would
+/// keep it from draining the replicas of whoever looks at it.
+fn is_foreign(session: &ServerSession) -> bool {
+    let origin = session.get_header_bytes(header::ORIGIN);
+    let own = |scheme: &str| origin.strip_prefix(scheme.as_bytes()) == Some(session.get_header_bytes(header::HOST));
+    !origin.is_empty() && !own("http://") && !own("https://")
+}
+
+fn from_another_page() -> Response<Vec<u8>> {
+    json_answer(StatusCode::FORBIDDEN, &json!({"error": "pages of another origin may not change anything here"}))
 }
 
 /// A body means nothing here; it is read so that the connection can go on, up to a limit.

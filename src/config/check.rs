@@ -7,7 +7,7 @@ use super::{
     Replicas, Scrape, Secret, Server, SessionRules, SpillThreshold, Timeouts, Transport, callers, settings, tls,
 };
 use crate::request::source::KeySource;
-use crate::routing::{Admission, AdmissionMode, Overdue};
+use crate::routing::{Admission, AdmissionMode, Overdue, Recovery};
 use http::{HeaderName, HeaderValue, Uri};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -195,6 +195,7 @@ fn models(place: &Place, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Mode
                     s.get("kv_cache_tokens", None, |place| place.within(&settings::KV_CACHE_TOKENS).map(Some)),
                 ..s.get("admission", Admission::default(), admission)
             },
+            recovery: s.place("recovery").section(recovery),
             timeouts: s.place("timeouts").section(|s| Timeouts {
                 connect: s.within("connect", &settings::CONNECT),
                 hang: s.within("hang", &settings::HANG),
@@ -262,6 +263,19 @@ fn admission(place: &Place) -> Option<Admission> {
     }))
 }
 
+fn recovery(s: &mut Section) -> Recovery {
+    let (pause, pause_max) = (s.within("pause", &settings::PAUSE), s.within("pause_max", &settings::PAUSE_MAX));
+    if pause > pause_max {
+        s.place("pause_max").expected::<()>("at least `pause`");
+    }
+    Recovery {
+        failures: s.within("failures", &settings::FAILURES),
+        pause,
+        pause_max,
+        return_rate: s.within("return_rate", &settings::RETURN_RATE),
+    }
+}
+
 /// A list, or where to find them.
 fn replicas(place: &Place, transport: &Transport, bound: &[SocketAddr], folder: &Path) -> Option<Replicas> {
     if place.is_mapping() {
@@ -288,8 +302,9 @@ pub(super) fn engines(place: &Place, default: &Transport, bound: &[SocketAddr], 
             let data_parallel_size = s.within("data_parallel_size", &settings::DATA_PARALLEL_SIZE);
             let api_key = s.given("api_key").and_then(|place| secret(&place, folder));
             let secure = url.as_ref().is_none_or(EngineUrl::tls);
+            let draining = s.get("draining", false, Place::switch);
             let transport = transport(s, default, secure, folder);
-            Some(Engine { url: url?, data_parallel_size, api_key, transport })
+            Some(Engine { url: url?, data_parallel_size, api_key, draining, transport })
         })
     })?;
     let replicas: usize = engines.iter().map(|engine| engine.data_parallel_size as usize).sum();

@@ -75,6 +75,7 @@ pub(super) fn discovery(
                     url,
                     data_parallel_size,
                     api_key: api_key.clone(),
+                    draining: false,
                     transport: transport.clone(),
                 })))
             }),

@@ -31,7 +31,7 @@ pub use secret::{SECRET_MAX, Secret};
 pub use tls::{Authorities, Identity, Trust};
 
 use crate::request::source::KeySource;
-use crate::routing::Admission;
+use crate::routing::{Admission, Recovery};
 use http::{HeaderName, HeaderValue};
 use place::Place;
 use serde::Deserialize;
@@ -189,6 +189,8 @@ pub struct Model {
     pub conversations_max: usize,
     /// Whether new conversations wait for room in the caches, and how.
     pub admission: Admission,
+    /// When a replica is left alone at which requests fail, and how one that comes back is filled.
+    pub recovery: Recovery,
     pub timeouts: Timeouts,
     pub replicas: Replicas,
 }
@@ -243,6 +245,8 @@ pub struct Engine {
     pub data_parallel_size: u32,
     /// Sent to the engine in place of the client's credentials.
     pub api_key: Option<Secret>,
+    /// Whether it is to take no new conversation and to lose those that it has.
+    pub draining: bool,
     pub transport: Transport,
 }
 

@@ -117,6 +117,16 @@ pub const ROTATE: Bounds<u32> = Bounds { default: 3, min: 1, max: 1000 };
 pub const LINGER: Bounds<Duration> =
     Bounds { default: Duration::from_secs(5), min: Duration::ZERO, max: Duration::from_mins(10) };
 
+pub const FAILURES: Bounds<u32> = Bounds { default: 5, min: 1, max: 1000 };
+
+pub const PAUSE: Bounds<Duration> =
+    Bounds { default: Duration::from_secs(10), min: Duration::from_millis(100), max: Duration::from_hours(1) };
+
+pub const PAUSE_MAX: Bounds<Duration> =
+    Bounds { default: Duration::from_mins(5), min: Duration::from_millis(100), max: Duration::from_hours(24) };
+
+pub const RETURN_RATE: Bounds<u32> = Bounds { default: 2, min: 1, max: 1000 };
+
 pub const CONNECT: Bounds<Duration> =
     Bounds { default: Duration::from_secs(5), min: Duration::from_millis(100), max: Duration::from_mins(1) };
 

@@ -102,6 +102,18 @@ impl InFlight {
         moved
     }
 
+    /// The try failed in a way that says nothing of the request.
+    pub fn failed(&self) {
+        let index = self.target().engine;
+        self.model.learn(index, &self.engine, "", |router| router.failed(index, now()));
+    }
+
+    /// The engine has begun to answer.
+    pub fn answered(&self) {
+        let index = self.target().engine;
+        self.model.learn(index, &self.engine, "", |router| router.answered(index));
+    }
+
     /// The engine keeps something that later requests name.
     pub fn keeps(&self, key: Key) {
         self.model.router.lock().keeps(self.target(), key);

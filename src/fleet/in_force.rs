@@ -1,5 +1,7 @@
 //! What the operator is told of admission without asking: which of it is in force and why, and what is likely wrong.
 
+use std::collections::BTreeSet;
+
 use log::{info, warn};
 use parking_lot::Mutex;
 
@@ -46,21 +48,34 @@ fn capacity(replicas: &[ReplicaSnapshot]) -> String {
 
 /// What the log has said of a model last, so that it says each thing once.
 #[derive(Default)]
-pub struct Said(Mutex<(Option<String>, Option<Advice>)>);
+pub struct Said(Mutex<Last>);
+
+#[derive(Default)]
+struct Last {
+    admission: Option<String>,
+    advice: Option<Advice>,
+    drained: BTreeSet<String>,
+}
 
 impl Model {
-    /// Logs what has changed in how admission stands, and advice that is new.
+    /// Logs what has changed in how admission stands, advice that is new, and replicas that have drained.
     pub fn tell(&self) {
         let snapshot = self.router.lock().snapshot(now());
         let why = InForce::of(&snapshot).why;
-        let (said, advised) = &mut *self.said.0.lock();
-        if said.as_ref() != Some(&why) {
+        let mut last = self.said.0.lock();
+        if last.admission.as_ref() != Some(&why) {
             info!("model {}: admission {why}", self.label());
-            *said = Some(why);
+            last.admission = Some(why);
         }
-        if *advised != snapshot.advice {
-            *advised = snapshot.advice;
+        if last.advice != snapshot.advice {
+            last.advice = snapshot.advice;
             snapshot.advice.inspect(|advice| warn!("model {}: {}", self.label(), advice.sentence()));
         }
+        let drained: BTreeSet<String> =
+            snapshot.replicas.into_iter().filter(|replica| replica.drained).map(|replica| replica.name).collect();
+        drained
+            .difference(&last.drained)
+            .for_each(|name| info!("replica {name} is drained: nothing is in flight there"));
+        last.drained = drained;
     }
 }

@@ -8,7 +8,7 @@ use super::discoverer::Failing;
 use super::in_force::Said;
 use super::parking::Waits;
 use super::saved::Kept;
-use super::{Engine, now};
+use super::{Engine, now, states};
 use crate::config::{self, Discovery, Replicas};
 use crate::history::History;
 use crate::routing::{AdmissionMode, Ask, EngineSpec, Foreseen, Key, Router, Settings, Target, auto_spill_threshold};
@@ -89,6 +89,11 @@ impl Model {
         }
         let known = self.known.load();
         router.configure(routing_settings(settings), &known.iter().map(spec).collect::<Vec<_>>());
+        for (index, engine) in router.configured().to_vec().into_iter().zip(known.iter()) {
+            if router.configure_draining(index, engine.draining) {
+                states::log(router.engine_name(index), router.trouble(index), "");
+            }
+        }
         self.set_engines(router, &known);
     }
 
@@ -235,6 +240,7 @@ fn routing_settings(settings: &config::Model) -> Settings {
         idle_forget: settings.idle_forget,
         conversations_max: settings.conversations_max,
         admission: settings.admission.clone(),
+        recovery: settings.recovery.clone(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the log says of the states of replicas.
+//! What becomes known of the states of replicas, and what the log says of it.
 
 use std::sync::Arc;
 
@@ -18,12 +18,26 @@ impl Model {
         learn: impl FnOnce(&mut Router) -> bool,
     ) {
         let learnt = |router: &mut Router| learn(router).then(|| router.trouble(index));
-        let Some(trouble) = self.note_of(index, engine, learnt).flatten() else { return };
-        self.wake();
-        match trouble {
-            None => info!("replica {} is up again", engine.name),
-            Some(Trouble::FailsChecks) => warn!("replica {} is out: {detail}", engine.name),
-            Some(trouble) => warn!("replica {} is {}: {}", engine.name, trouble.state().name(), trouble.sentence()),
+        if let Some(trouble) = self.note_of(index, engine, learnt).flatten() {
+            self.wake();
+            log(&engine.name, trouble, detail);
         }
+    }
+
+    /// Tells an engine to drain, or no longer to. Says what is in flight there; none: no engine has this name.
+    pub fn set_draining(self: &Arc<Model>, name: &str, draining: bool) -> Option<u32> {
+        let (index, engine) = self.engines().into_iter().find(|(_, engine)| engine.name == name)?;
+        self.learn(index, &engine, "", |router| router.set_draining(index, draining));
+        self.note_of(index, &engine, |router| router.in_flight(index))
+    }
+}
+
+/// Logs the state that an engine is in from now on.
+pub(super) fn log(name: &str, trouble: Option<Trouble>, detail: &str) {
+    match trouble {
+        None => info!("replica {name} is up again"),
+        Some(Trouble::ToldToDrain) => info!("replica {name} is draining: its conversations move at their next turn"),
+        Some(Trouble::FailsChecks) => warn!("replica {name} is out: {detail}"),
+        Some(trouble) => warn!("replica {name} is {}: {}", trouble.state().name(), trouble.sentence()),
     }
 }

@@ -110,6 +110,7 @@ impl UsageTap {
 /// The answer's header on its way to the client.
 pub fn header(answer: &mut ResponseHeader, version: Version, context: &mut Context) -> Result<()> {
     if answer.status == StatusCode::SWITCHING_PROTOCOLS {
+        serves(context);
         return sign(answer, context);
     }
     if answer.status.is_informational() {
@@ -129,9 +130,22 @@ pub fn header(answer: &mut ResponseHeader, version: Version, context: &mut Conte
     let stage = context.usage.as_ref().and_then(UsageTap::stage);
     match stage.filter(|_| !answer.headers.contains_key(header::CONTENT_ENCODING)) {
         Some(_) => hold(context),
-        None => context.let_answer_go(),
+        None => {
+            // An error of the engine's own says neither that it serves nor that it does not.
+            if !answer.status.is_server_error() {
+                serves(context);
+            }
+            context.let_answer_go();
+        }
     }
     sign(answer, context)
+}
+
+/// The engine answers as it should.
+fn serves(context: &Context) {
+    if let Some(in_flight) = &context.in_flight {
+        in_flight.answered();
+    }
 }
 
 /// Holds a stream back until its first event.
@@ -183,17 +197,22 @@ fn see(piece: &[u8], context: &mut Context) -> Result<()> {
         in_flight.engine().life.sign();
     }
     let stage = context.usage.as_ref().and_then(UsageTap::stage);
-    match stage {
-        Some(Stage::Opening) => return Ok(()),
-        Some(Stage::FailedFirst) if context.holds_answer() => upstream::retry_on_error_event(context)?,
-        _ => {}
+    if stage == Some(Stage::Opening) {
+        return Ok(());
     }
     if matches!(stage, Some(Stage::FailedFirst | Stage::FailedLater)) && !context.failed_in_stream {
+        upstream::failed(context);
+        if stage == Some(Stage::FailedFirst) && context.holds_answer() {
+            upstream::retry_on_error_event(context)?;
+        }
         context.failed_in_stream = true;
         failed_in_stream(context);
     }
     if context.first_byte.is_none() {
         context.first_byte = Some(Instant::now());
+        if stage.is_some() && !context.failed_in_stream {
+            serves(context);
+        }
         context.in_flight.as_mut().filter(|_| stage.is_some()).into_iter().for_each(InFlight::began);
         context.let_answer_go();
     }

@@ -127,6 +127,9 @@ pub fn retry_on_status(answer: &ResponseHeader, context: &mut Context) -> Result
             return Ok(());
         }
     };
+    if answer.status != StatusCode::TOO_MANY_REQUESTS {
+        failed(context);
+    }
     if fail_over(context, Retry::Refused, reason) {
         return Err(elsewhere());
     }
@@ -154,6 +157,7 @@ fn elsewhere() -> Box<Error> {
 
 /// A connection that could not be made.
 pub fn retry_on_connect(mut error: Box<Error>, context: &mut Context) -> Box<Error> {
+    failed(context);
     if matches!(error.etype(), ErrorType::ConnectTimedout | ErrorType::TLSHandshakeTimedout) {
         METRICS.limits_hit.with_label_values(&["connect"]).inc();
     }
@@ -175,6 +179,9 @@ pub fn retry_on_close(mut error: Box<Error>, context: &mut Context, reused: bool
     let unsaid = context.holds_answer() && *error.esource() == ErrorSource::Upstream;
     // An engine closes its idle connections after a while: that it closed a reused one does not mean that it is gone.
     let why = if reused { Retry::Refused } else { Retry::Unreachable };
+    if unsaid || closed && !reused {
+        failed(context);
+    }
     let mut retry = (closed || unsaid) && fail_over(context, why, "closed");
     if closed && !retry && reused && !context.once_more_here {
         context.once_more_here = true;
@@ -196,6 +203,9 @@ fn retry_on_silence(mut error: Box<Error>, context: &mut Context, reason: &'stat
     error.as_up();
     if *error.etype() != HUNG {
         METRICS.limits_hit.with_label_values(&[reason]).inc();
+    }
+    if *error.etype() == FIRST_BYTE {
+        failed(context);
     }
     let mut retry = matches!(*error.etype(), HUNG | FIRST_BYTE) && fail_over(context, Retry::Unreachable, reason);
     if *error.etype() == HUNG && !retry && !context.once_more_here {
@@ -224,6 +234,13 @@ fn untouched(error: &Error) -> bool {
     *error.esource() == ErrorSource::Upstream
         && *error.etype() == ErrorType::H2Error
         && (!reading || matches!(error.retry, RetryType::Decided(true)))
+}
+
+/// Counts a failure of the engine, whether or not another is left to try.
+pub fn failed(context: &Context) {
+    if let Some(in_flight) = &context.in_flight {
+        in_flight.failed();
+    }
 }
 
 fn fail_over(context: &mut Context, why: Retry, reason: &str) -> bool {

@@ -1,6 +1,7 @@
 //! Whether new requests go to an engine: facts that are kept apart, and the one state that follows from them.
 
-use super::{Router, Suspicion};
+use super::circuit::Circuit;
+use super::{Router, Suspicion, Time};
 
 /// Whether new requests go to an engine, the best first. Those of the best state that there is are chosen from: so one that
 /// is not up is used only where no better one is left.
@@ -74,15 +75,26 @@ pub(super) struct Health {
     /// It is among the engines configured.
     pub configured: bool,
     told_to_drain: bool,
+    /// What the configuration says of that.
+    configured_to_drain: bool,
     asleep: bool,
     answers: bool,
     suspicion: Option<Suspicion>,
+    pub circuit: Circuit,
 }
 
 impl Health {
     /// An engine that is configured and of which nothing bad is known.
     pub fn new() -> Health {
-        Health { configured: true, told_to_drain: false, asleep: false, answers: true, suspicion: None }
+        Health {
+            configured: true,
+            told_to_drain: false,
+            configured_to_drain: false,
+            asleep: false,
+            answers: true,
+            suspicion: None,
+            circuit: Circuit::default(),
+        }
     }
 
     /// The state that follows.
@@ -90,14 +102,23 @@ impl Health {
         self.trouble().map_or(State::Up, Trouble::state)
     }
 
+    /// The state by which the next request is routed: one that is to be tried again counts as up for one request.
+    pub fn standing(&self) -> State {
+        match self.state() {
+            State::Suspect if self.suspicion.is_none() && self.circuit.trial_is_due() => State::Up,
+            state => state,
+        }
+    }
+
     /// The worst that is known of it.
     pub fn trouble(&self) -> Option<Trouble> {
+        let fails = self.circuit.pause().map(|pause| Suspicion::Fails { pause });
         match *self {
             Health { configured: false, .. } => Some(Trouble::NotConfigured),
             Health { told_to_drain: true, .. } => Some(Trouble::ToldToDrain),
             Health { asleep: true, .. } => Some(Trouble::Sleeps),
             Health { answers: false, .. } => Some(Trouble::FailsChecks),
-            Health { suspicion, .. } => suspicion.map(Trouble::Suspect),
+            Health { suspicion, .. } => suspicion.or(fails).map(Trouble::Suspect),
         }
     }
 
@@ -111,7 +132,12 @@ impl Health {
 impl Router {
     /// It has answered its checks, or failed them.
     pub fn set_up(&mut self, engine: usize, answers: bool) -> bool {
-        self.learn(engine, |health| health.answers = answers)
+        self.learn(engine, |health| {
+            if answers && !health.answers {
+                health.circuit.try_soon();
+            }
+            health.answers = answers;
+        })
     }
 
     /// It answers its checks and yet does not serve as it should, for this reason; none: it does.
@@ -132,6 +158,30 @@ impl Router {
         self.learn(engine, |health| health.told_to_drain = draining)
     }
 
+    /// What the configuration says of draining. It counts where it says otherwise than before: so what [`Router::set_draining`]
+    /// said last stands until the configuration changes in this.
+    pub fn configure_draining(&mut self, engine: usize, draining: bool) -> bool {
+        self.learn(engine, |health| {
+            if health.configured_to_drain != draining {
+                (health.configured_to_drain, health.told_to_drain) = (draining, draining);
+            }
+        })
+    }
+
+    /// A request failed there in a way that says nothing of the request: no connection, closed without an answer, 502, 503.
+    pub fn failed(&mut self, engine: usize, now: Time) -> bool {
+        let recovery = self.settings.recovery.clone();
+        let changed = self.learn(engine, |health| health.circuit.failed(&recovery, now));
+        let due = self.engines[engine].health.circuit.next_trial();
+        self.next_trial = [self.next_trial, due].into_iter().flatten().min();
+        changed
+    }
+
+    /// It has begun to answer a request.
+    pub fn answered(&mut self, engine: usize) -> bool {
+        self.learn(engine, |health| health.circuit.succeeded())
+    }
+
     /// Its state.
     pub fn state(&self, engine: usize) -> State {
         self.engines[engine].health.state()
@@ -147,14 +197,29 @@ impl Router {
         self.engines[engine].health.serves()
     }
 
-    fn learn(&mut self, engine: usize, note: impl FnOnce(&mut Health)) -> bool {
+    pub(super) fn learn(&mut self, engine: usize, note: impl FnOnce(&mut Health)) -> bool {
         let health = &mut self.engines[engine].health;
-        let before = health.state();
+        let before = (health.state(), health.standing());
         note(health);
-        let changed = health.state() != before;
-        if changed {
+        let after = (health.state(), health.standing());
+        if after != before {
             self.set_candidates();
         }
-        changed
+        let came_back = before.0 != State::Up && after.0 == State::Up;
+        if came_back {
+            self.engines[engine].ids().for_each(|id| self.returning.begin(id));
+        }
+        after.0 != before.0
+    }
+
+    /// Lets single requests try those engines again that were left alone for long enough.
+    pub(super) fn let_trials_come(&mut self, now: Time) {
+        if self.next_trial.is_none_or(|due| now < due) {
+            return;
+        }
+        for index in self.order.clone() {
+            self.learn(index, |health| health.circuit.pass_time(now));
+        }
+        self.next_trial = self.order.iter().filter_map(|index| self.engines[*index].health.circuit.next_trial()).min();
     }
 }

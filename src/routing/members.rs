@@ -32,7 +32,9 @@ impl Router {
             for id in self.engines[engine].ids() {
                 self.replicas[id.index()].restarts += 1;
                 self.lose_home(id, CacheOutcome::ReplicaRestarted);
+                self.returning.begin(id);
             }
+            self.learn(engine, |health| health.circuit.try_soon());
         }
         restarted
     }
@@ -45,6 +47,11 @@ impl Router {
     /// The engines configured now, as places in the router's list.
     pub fn configured(&self) -> &[usize] {
         &self.order
+    }
+
+    /// Requests in flight on an engine, over all its ranks.
+    pub fn in_flight(&self, engine: usize) -> u32 {
+        in_flight(&self.engines[engine], &self.replicas)
     }
 
     /// The name of an engine.
@@ -92,6 +99,7 @@ impl Router {
             self.unranked.add(&replica.decisions);
             *replica = Replica::new(index, replica.rank);
             self.caches.forget(id);
+            self.returning.end(id);
         }
         let replicas = self.engines[index].replicas.clone();
         self.engines[index] = Engine::new(spec, replicas);

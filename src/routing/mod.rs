@@ -5,6 +5,7 @@
 
 mod admission;
 mod cache;
+mod circuit;
 mod conversations;
 mod decision;
 mod health;
@@ -14,6 +15,7 @@ mod members;
 mod plan;
 mod recent;
 mod replica;
+mod returning;
 mod router;
 mod rule;
 mod saved;
@@ -37,7 +39,7 @@ pub use plan::Foreseen;
 pub use replica::{EngineSpec, Reading, ReplicaId, Target};
 pub use router::Router;
 pub use saved::Saved;
-pub use settings::{Admission, AdmissionMode, MAX_NUM_SEQS_ASSUMED, Overdue, Settings, auto_spill_threshold};
+pub use settings::{Admission, AdmissionMode, MAX_NUM_SEQS_ASSUMED, Overdue, Recovery, Settings, auto_spill_threshold};
 pub use snapshot::{ReplicaSnapshot, Snapshot};
 pub use suspicion::Suspicion;
 pub use time::Time;

@@ -4,7 +4,7 @@
 use super::admission::Fit;
 use super::router::Chosen;
 use super::stored::Kept;
-use super::{Ask, Decision, Key, Pin, Placement, Reason, Refusal, ReplicaId, Router, Time, Why};
+use super::{Ask, Decision, Key, Pin, Reason, Refusal, ReplicaId, Router, Time, Why};
 
 /// What is to become of a request now.
 pub(super) enum Plan {
@@ -64,8 +64,7 @@ impl Router {
         if self.admits() {
             return self.plan_admission(ask, key, now);
         }
-        let (replica, load) = self.least_loaded(&[], now)?;
-        Some(Plan::Place(key, Fit { replica, by: Placement::LeastLoad { load } }))
+        self.by_load(&key, now).map(|fit| Plan::Place(key, fit))
     }
 
     /// What would become of a request that came now. Asking counts nothing and takes nothing; what is due to end ends, as with
@@ -78,7 +77,7 @@ impl Router {
             decision: chosen.decision,
             reason: router.reason_of(&chosen.target, chosen.why),
         };
-        self.let_conversations_age(now);
+        self.let_time_pass(now);
         Some(match self.plan(ask, now)? {
             Plan::Apart(chosen) => goes(self, chosen),
             Plan::Home(key, home) => goes(self, self.home_or_spill(home, &key)),

@@ -4,6 +4,7 @@ use super::admission::Line;
 use super::cache::{CacheOutcome, Caches, CapacitySource};
 use super::plan::Plan;
 use super::replica::{Engine, Replica};
+use super::returning::Returning;
 use super::stored::{Kept, StoredTable};
 use super::{
     Ask, Conversations, Decision, DecisionCounts, EngineSpec, Key, Pin, ReplicaId, Retry, Settings, Target, Time,
@@ -35,6 +36,9 @@ pub struct Router {
     pub(super) stored: StoredTable,
     /// Requests by decision that are counted on no replica: those whose rank the engine chose, and those on engines gone.
     pub(super) unranked: DecisionCounts,
+    /// When the first of the engines left alone is to be tried again.
+    pub(super) next_trial: Option<Time>,
+    pub(super) returning: Returning,
     pub(super) failed_over: u64,
     /// Requests without a conversation so far: each takes room in a cache under a key of its own.
     keyless: u64,
@@ -56,6 +60,8 @@ impl Router {
             line: Line::new(),
             stored: StoredTable::new(),
             unranked: DecisionCounts::default(),
+            next_trial: None,
+            returning: Returning::default(),
             failed_over: 0,
             keyless: 0,
         };
@@ -65,7 +71,7 @@ impl Router {
 
     /// Chooses where a request goes and counts it in there, or parks it. None: the model has no engine.
     pub fn route(&mut self, ask: &Ask, now: Time) -> Option<Verdict> {
-        self.let_conversations_age(now);
+        self.let_time_pass(now);
         if let Some(key) = self.told_conversation(ask) {
             self.note_pause(&key, now);
             self.observe(ask, &key, now);
@@ -81,7 +87,8 @@ impl Router {
         })
     }
 
-    pub(super) fn let_conversations_age(&mut self, now: Time) {
+    pub(super) fn let_time_pass(&mut self, now: Time) {
+        self.let_trials_come(now);
         self.conversations.expire(now, self.settings.idle_forget);
     }
 
@@ -164,6 +171,9 @@ impl Router {
     /// cache, where it has one and the engine answered.
     pub fn finish(&mut self, turn: &Turn, tokens: Option<Tokens>, now: Time) -> Option<CacheOutcome> {
         self.count_out(&turn.target);
+        if let Some(trial) = turn.trial {
+            self.learn(turn.target.engine, |health| health.circuit.end_trial(trial));
+        }
         let tokens = tokens.and_then(Tokens::plausible);
         let size = tokens.map(|tokens| tokens.prompt + tokens.completion);
         if turn.of_conversation {
@@ -220,6 +230,8 @@ impl Router {
             self.cut(replica);
             expectation
         });
+        let mut trial = None;
+        self.learn(target.engine, |health| trial = health.circuit.begin_trial());
         // Last, so that nothing is counted in that is never counted out, whatever fault there may be above.
         self.count_in(&target);
         Turn {
@@ -232,6 +244,7 @@ impl Router {
             sent: now,
             first_byte: None,
             expectation,
+            trial,
         }
     }
 

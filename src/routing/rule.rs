@@ -7,7 +7,7 @@ use super::cache::{CacheOutcome, Standing};
 use super::load::{busy, fewest_in_flight, least_loaded};
 use super::replica::Engine;
 use super::router::Chosen;
-use super::{Ask, Decision, Key, Newcomer, ReplicaId, Router, Target, Time, Turn, Why};
+use super::{Ask, Decision, Key, Newcomer, Placement, ReplicaId, Router, Target, Time, Turn, Why};
 
 impl Router {
     /// The home of a conversation that need not wait for a place there.
@@ -32,6 +32,7 @@ impl Router {
         let chosen = self.placed(&key, fit);
         self.lost.pop(&key);
         self.live_at(key, fit.replica, now);
+        self.takes_one(fit.replica, now);
         self.begin(ask, chosen, why_gone, now)
     }
 
@@ -51,7 +52,7 @@ impl Router {
     }
 
     /// Why a conversation needs a home.
-    fn newcomer(&self, key: &Key) -> Newcomer {
+    pub(super) fn newcomer(&self, key: &Key) -> Newcomer {
         let Some(before) = self.conversations.home(key) else {
             return match self.lost.peek(key) {
                 Some(CacheOutcome::ReplicaRestarted) => Newcomer::HomeRestarted,
@@ -140,8 +141,8 @@ impl Router {
     pub(super) fn usable_home(&self, key: &Key) -> Option<ReplicaId> {
         let home = self.conversations.home(key)?;
         let engine = &self.engines[self.engine_of(home)];
-        let best = self.candidates.first().map(|best| self.engines[self.engine_of(*best)].state());
-        (engine.health.configured && Some(engine.state()) == best).then_some(home)
+        let best = self.candidates.first().map(|best| self.engines[self.engine_of(*best)].health.standing());
+        (engine.health.configured && Some(engine.health.standing()) == best).then_some(home)
     }
 
     /// The least loaded replica, and its load.
@@ -151,6 +152,31 @@ impl Router {
             _ => Cow::Owned(self.usable(tried).flat_map(Engine::ids).collect()),
         };
         least_loaded(&candidates, &self.replicas, &self.conversations, now)
+    }
+
+    /// Where a conversation gets its home by load. One that has just come back and needs a rest takes it only where all
+    /// others are too busy.
+    pub(super) fn by_load(&self, key: &Key, now: Time) -> Option<Fit> {
+        let displaced = self.newcomer(key).is_displaced();
+        if displaced || !self.returning.is_empty() {
+            let busy = |id: &ReplicaId| self.replicas[id.index()].in_flight >= self.settings.spill_threshold;
+            let ready = self.candidates.iter().copied().filter(|id| !self.rests(*id, now) && !busy(id));
+            let ready: Vec<ReplicaId> = ready.collect();
+            if displaced && let Some((replica, tokens)) = self.least_held(ready.iter().copied()) {
+                return Some(Fit { replica, by: Placement::LeastHeld { tokens } });
+            }
+            if let Some((replica, load)) = least_loaded(&ready, &self.replicas, &self.conversations, now) {
+                return Some(Fit { replica, by: Placement::LeastLoad { load } });
+            }
+        }
+        let (replica, load) = self.least_loaded(&[], now)?;
+        Some(Fit { replica, by: Placement::LeastLoad { load } })
+    }
+
+    /// The replica that holds the fewest tokens, and how many. Conversations that have lost their home are many that come at
+    /// once, and of very different sizes: by their number alone, one replica could get all the large ones.
+    pub(super) fn least_held(&self, among: impl Iterator<Item = ReplicaId>) -> Option<(ReplicaId, u64)> {
+        among.map(|id| (id, self.caches.held(id))).min_by_key(|(id, tokens)| (*tokens, self.conversations.held_on(*id)))
     }
 
     fn least_busy<'a>(&self, engines: impl Iterator<Item = &'a Engine>, now: Time) -> Option<&'a Engine> {
@@ -168,9 +194,9 @@ impl Router {
     /// Of the configured engines that are `fit`, those in the best state.
     fn best(&self, fit: impl Fn(usize, &Engine) -> bool) -> impl Iterator<Item = &Engine> {
         let fit = move |index: &usize| fit(*index, &self.engines[*index]);
-        let best = self.order.iter().copied().filter(&fit).map(|index| self.state(index)).min();
+        let best = self.order.iter().copied().filter(&fit).map(|index| self.engines[index].health.standing()).min();
         let engines = self.order.iter().copied().filter(fit).map(|index| &self.engines[index]);
-        engines.filter(move |engine| Some(engine.state()) == best)
+        engines.filter(move |engine| Some(engine.health.standing()) == best)
     }
 
     pub(super) fn engine_of(&self, replica: ReplicaId) -> usize {

@@ -14,6 +14,40 @@ pub struct Settings {
     /// Conversations kept at most; the longest unused is forgotten first.
     pub conversations_max: usize,
     pub admission: Admission,
+    pub recovery: Recovery,
+}
+
+/// When an engine is left alone at which requests fail, and how one that has come back is filled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// Requests in a row that must fail there; at least 1.
+    pub failures: u32,
+    /// For how long it is left alone then; after that one request tries it.
+    pub pause: Duration,
+    /// Each trial that fails doubles the pause, up to this.
+    pub pause_max: Duration,
+    /// New conversations a second at most that a replica gets which has come back, until it holds as much as the others; at
+    /// least 1.
+    pub return_rate: u32,
+}
+
+impl Default for Recovery {
+    fn default() -> Recovery {
+        Recovery {
+            failures: 5,
+            pause: Duration::from_secs(10),
+            pause_max: Duration::from_mins(5),
+            // An agent's first turn is thousands of tokens, of which a replica reads some thousands a second.
+            return_rate: 2,
+        }
+    }
+}
+
+impl Recovery {
+    /// The time between two new conversations of a replica that has come back.
+    pub fn gap(&self) -> Duration {
+        Duration::from_secs(1) / self.return_rate.max(1)
+    }
 }
 
 /// Whether new conversations wait until a replica's cache has room for them.

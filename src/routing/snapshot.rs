@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-use super::load::{all_read, kv_usage, score};
+use super::load::{all_read, in_flight, kv_usage, score};
+use super::replica::Engine;
 use super::{
     AdmissionCounts, Advice, CacheCounts, CapacitySource, DecisionCounts, Reading, Router, Settings, State, Time,
     Trouble,
@@ -47,6 +48,12 @@ pub struct ReplicaSnapshot {
     pub state: State,
     /// Why it is not up.
     pub trouble: Option<Trouble>,
+    /// The engine is told to drain and nothing is in flight there any more.
+    pub drained: bool,
+    /// It has come back, and is filled gently as yet.
+    pub returning: bool,
+    /// How often its engine was left alone because requests failed there.
+    pub circuit_opened: u64,
     pub in_flight: u32,
     /// Requests by decision, counted where each went first; a spilled one therefore where it was spilled to.
     pub decisions: DecisionCounts,
@@ -76,14 +83,14 @@ impl Router {
 
     /// What stands now. Conversations due to be forgotten are forgotten first, and places end that are due to.
     pub fn snapshot(&mut self, now: Time) -> Snapshot {
-        self.conversations.expire(now, self.settings.idle_forget);
+        self.let_time_pass(now);
         self.caches.expire(self.linger(), now);
         let mut decisions = self.unranked;
         self.replicas.iter().for_each(|replica| decisions.add(&replica.decisions));
-        let in_flight = self.engines.iter().map(|engine| super::load::in_flight(engine, &self.replicas));
+        let in_flight = self.engines.iter().map(|engine| u64::from(in_flight(engine, &self.replicas))).sum();
         Snapshot {
             settings: self.settings.clone(),
-            in_flight: in_flight.map(u64::from).sum(),
+            in_flight,
             decisions,
             failed_over: self.failed_over,
             conversations: self.conversations.len() as u64,
@@ -101,12 +108,14 @@ impl Router {
         }
     }
 
+    fn is_drained(&self, engine: &Engine) -> bool {
+        engine.health.trouble() == Some(Trouble::ToldToDrain) && in_flight(engine, &self.replicas) == 0
+    }
+
     fn replica_snapshots(&self, now: Time) -> Vec<ReplicaSnapshot> {
         let kv_counts = all_read(&self.candidates, &self.replicas, now);
-        let ending = self
-            .engines
-            .iter()
-            .filter(|engine| !engine.health.configured && super::load::in_flight(engine, &self.replicas) > 0);
+        let ending =
+            self.engines.iter().filter(|engine| !engine.health.configured && in_flight(engine, &self.replicas) > 0);
         self.order
             .iter()
             .map(|index| &self.engines[*index])
@@ -121,6 +130,9 @@ impl Router {
                     name: self.replica_name(&self.target(id)),
                     state: engine.state(),
                     trouble: engine.health.trouble(),
+                    drained: self.is_drained(engine),
+                    returning: self.is_returning(id),
+                    circuit_opened: engine.health.circuit.opened(),
                     in_flight: replica.in_flight,
                     decisions: replica.decisions,
                     conversations: self.conversations.held_on(id),

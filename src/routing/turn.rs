@@ -1,4 +1,5 @@
 use super::cache::Expectation;
+use super::circuit::TrialId;
 use super::{Decision, Key, Target, Ticket, Time, Why};
 
 /// What a request asks of the router.
@@ -90,6 +91,8 @@ pub struct Turn {
     pub(super) first_byte: Option<Time>,
     /// None where the engine chooses the replica.
     pub(super) expectation: Option<Expectation>,
+    /// Its engine was left alone, and it tries whether that serves again.
+    pub(super) trial: Option<TrialId>,
 }
 
 /// What an engine says of the tokens of one request.

@@ -94,6 +94,8 @@ pub enum Newcomer {
 pub enum Placement {
     /// The least load.
     LeastLoad { load: f64 },
+    /// The fewest tokens held, since it lost its home and others with it.
+    LeastHeld { tokens: u64 },
     /// There was room, and of the replicas with room the shortest time was to be expected there.
     Room {
         /// Tokens of its own that it needs room for.
@@ -131,6 +133,11 @@ impl Why {
 }
 
 impl Newcomer {
+    /// Whether it lost its home, and many others with it.
+    pub(super) fn is_displaced(self) -> bool {
+        matches!(self, Newcomer::HomeRestarted | Newcomer::HomeRemoved | Newcomer::HomeIs(_))
+    }
+
     fn words(self) -> String {
         match self {
             Newcomer::New => "a new conversation".into(),
@@ -147,6 +154,7 @@ impl Placement {
     fn words(self) -> String {
         match self {
             Placement::LeastLoad { load } => format!("least load {load:.1}"),
+            Placement::LeastHeld { tokens } => format!("fewest tokens held, {}", thousands(tokens)),
             Placement::Room { tokens, expected_s } => {
                 format!("room for {} tokens, least expected time {expected_s:.1} s", thousands(tokens))
             }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use homing::routing::{
-    Admission, AdmissionCounts, Ask, CacheOutcome, Decision, EngineSpec, Key, Refusal, Router, Settings, Snapshot,
-    Ticket, Time, Tokens, Turn, Verdict, Woken,
+    Admission, AdmissionCounts, Ask, CacheOutcome, Decision, EngineSpec, Key, Recovery, Refusal, Router, Settings,
+    Snapshot, Ticket, Time, Tokens, Turn, Verdict, Woken,
 };
 
 /// Tokens that a cache keeps: of two conversations.
@@ -37,6 +37,7 @@ pub fn settings(admission: Admission) -> Settings {
         idle_forget: Duration::from_secs(1800),
         conversations_max: 20_000,
         admission,
+        recovery: Recovery::default(),
     }
 }
 

@@ -77,7 +77,9 @@ impl Route {
 async fn pair(http2: bool) -> ([Engine; 2], Balancer) {
     let speaks = Speaks { http2, ..Speaks::default() };
     let engines = [Engine::speaking(speaks.clone(), 1).await, Engine::speaking(speaks, 1).await];
-    let balancer = Balancer::start(one_model(&engines, json!({"http2": http2}))).await;
+    // No replica is left alone for its failures.
+    let more = json!({"http2": http2, "recovery": {"failures": 1000}});
+    let balancer = Balancer::start(one_model(&engines, more)).await;
     (engines, balancer)
 }
 

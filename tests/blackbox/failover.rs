@@ -40,7 +40,9 @@ fn ask(id: &str) -> Ask {
 #[tokio::test]
 async fn another_replica_answers_on_every_route() {
     let mut engines = engines::<2>().await;
-    let balancer = Balancer::start(json!({"models": [model("m", &engines, json!({}))]})).await;
+    // None of them is left alone for it.
+    let patient = json!({"recovery": {"failures": 1000}});
+    let balancer = Balancer::start(json!({"models": [model("m", &engines, patient)]})).await;
     let mut refused = 0;
     for (what, answer) in refusals() {
         engines[0].answers(move |_| answer.clone());

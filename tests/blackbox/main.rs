@@ -47,6 +47,7 @@ mod shutdown;
 mod smuggling;
 mod spill;
 mod state_file;
+mod states;
 mod status;
 mod stored;
 mod streams;

@@ -24,6 +24,8 @@ const PROMISED: &[(&str, &str, &[&str])] = &[
     ("homing_replica_load", "gauge", &["model", "replica"]),
     ("homing_replica_up", "gauge", &["model", "replica"]),
     ("homing_replica_state", "gauge", &["model", "replica", "state"]),
+    ("homing_replica_circuit_opened_total", "counter", &["model", "replica"]),
+    ("homing_replica_returning", "gauge", &["model", "replica"]),
     ("homing_replica_kv_cache_usage_ratio", "gauge", &["model", "replica"]),
     ("homing_replica_running", "gauge", &["model", "replica"]),
     ("homing_replica_waiting", "gauge", &["model", "replica"]),

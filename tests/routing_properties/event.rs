@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use homing::routing::{Admission, AdmissionMode, Overdue, Pin, Settings, Tokens};
+use homing::routing::{Admission, AdmissionMode, Overdue, Pin, Recovery, Settings, Tokens};
 use proptest::prelude::*;
 
 /// How long an idle conversation keeps its place.
@@ -24,6 +24,8 @@ pub enum Event {
     Sleep { engine: usize, asleep: bool },
     Drain { engine: usize, draining: bool },
     Suspect { engine: usize, suspect: bool },
+    Fails { which: usize },
+    Answers { which: usize },
     Configure { first: usize, engines: usize, rules: Rules },
     Wait { seconds: u64 },
 }
@@ -66,6 +68,7 @@ impl Rules {
                 linger,
                 ..Admission::default()
             },
+            recovery: Recovery { failures: 2, ..Recovery::default() },
         }
     }
 }
@@ -133,6 +136,8 @@ pub fn event() -> impl Strategy<Value = Event> {
         1 => (0..8usize, any::<bool>()).prop_map(|(engine, suspect)| Event::Suspect { engine, suspect }),
         1 => (0..4usize, 1..5usize, rules())
             .prop_map(|(first, engines, rules)| Event::Configure { first, engines, rules }),
+        4 => any::<usize>().prop_map(|which| Event::Fails { which }),
+        2 => any::<usize>().prop_map(|which| Event::Answers { which }),
         3 => (0..20u64).prop_map(|seconds| Event::Wait { seconds }),
         1 => (0..400u64).prop_map(|seconds| Event::Wait { seconds }),
     ]

@@ -77,6 +77,14 @@ impl World {
             Event::FailOver { which, reached } if !self.in_flight.is_empty() => {
                 self.fail_over(which % self.in_flight.len(), reached)
             }
+            Event::Fails { which } if !self.in_flight.is_empty() => {
+                let (_, _, turn) = &self.in_flight[which % self.in_flight.len()];
+                self.router.failed(turn.target.engine, self.now);
+            }
+            Event::Answers { which } if !self.in_flight.is_empty() => {
+                let (_, _, turn) = &self.in_flight[which % self.in_flight.len()];
+                self.router.answered(turn.target.engine);
+            }
             Event::Leave { which } if !self.parked.is_empty() => {
                 let parked = self.parked.remove(which % self.parked.len());
                 self.router.leave(parked.ticket, self.now);
@@ -113,7 +121,7 @@ impl World {
             }
             Event::Wait { seconds } => self.now = self.now + Duration::from_secs(seconds),
             Event::Keep { .. } | Event::Began { .. } | Event::Finish { .. } => {}
-            Event::FailOver { .. } | Event::Leave { .. } => {}
+            Event::FailOver { .. } | Event::Leave { .. } | Event::Fails { .. } | Event::Answers { .. } => {}
         }
     }
 
@@ -196,9 +204,12 @@ impl World {
         let snapshot = self.router.snapshot(self.now);
         let configured = |replica: &&ReplicaSnapshot| replica.trouble != Some(Trouble::NotConfigured);
         let best = snapshot.replicas.iter().filter(configured).map(|replica| replica.state).min();
+        // Of those left alone, the one that is to be tried is better than the others, which does not show.
+        let left_alone =
+            |replica: &ReplicaSnapshot| matches!(replica.trouble, Some(Trouble::Suspect(Suspicion::Fails { .. })));
         let free = |snapshot: &Snapshot| {
             let mut usable = snapshot.replicas.iter().filter(configured).filter(|replica| Some(replica.state) == best);
-            usable.any(|replica| replica.held_tokens == 0)
+            usable.any(|replica| replica.held_tokens == 0 && !left_alone(replica))
         };
         assert!(self.parked.is_empty() || self.rules.admits() && !free(&snapshot), "nobody waits where there is room");
     }

@@ -154,7 +154,9 @@ fn held(replica: &ReplicaSnapshot) -> Markup {
 /// The state of a replica, and its reason where it has one.
 fn state(replica: &ReplicaSnapshot) -> (&'static str, Option<String>) {
     let why = match (replica.trouble, &replica.reading) {
+        (Some(trouble), _) if replica.drained => Some(format!("{}, nothing in flight", trouble.sentence())),
         (Some(trouble), _) => Some(trouble.sentence()),
+        (None, _) if replica.returning => Some("has come back, is filled gently".to_owned()),
         (None, None) => Some("not read yet".to_owned()),
         (None, Some((_, age))) if *age >= READING_MAX_AGE => Some(format!("reading {} s old", count(age.as_secs()))),
         (None, Some(_)) => None,

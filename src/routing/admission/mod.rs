@@ -164,6 +164,7 @@ impl Router {
 
     /// Whose wait is over now. To be asked whenever a turn has ended, and every 100 ms besides.
     pub fn woken(&mut self, now: Time) -> Vec<Woken> {
+        self.let_trials_come(now);
         let mut woken = Vec::new();
         while let Some(one) = self.wake_one(now) {
             woken.push(one);
@@ -186,14 +187,14 @@ impl Router {
         }
         let fit = match self.admits() {
             true => self.with_room(&parked.ask, &parked.key, now),
-            false => self.least_loaded(&[], now).map(|(replica, _)| Fit { replica, by: Placement::WaitsNoMore }),
+            false => self.by_load(&parked.key, now).map(|fit| Fit { by: Placement::WaitsNoMore, ..fit }),
         };
         if let Some(fit) = fit {
             return self.let_go(ticket, Goes::To(fit), now);
         }
         let (ticket, parked) = self.line.queue.overdue(self.settings.admission.max_wait, now)?;
         if self.settings.admission.overdue == Overdue::Admit
-            && let Some(fit) = self.anywhere(&parked)
+            && let Some(fit) = self.anywhere(&parked, now)
         {
             self.line.counts.forced += 1;
             return self.let_go(ticket, Goes::To(fit), now);
@@ -225,12 +226,20 @@ impl Router {
     /// The replica with room for a newcomer on which it has the least to expect; one that holds nothing takes anyone.
     fn with_room(&mut self, ask: &Ask, key: &Key, now: Time) -> Option<Fit> {
         self.caches.expire(self.linger(), now);
-        self.cheapest(ask, key, |id, own| self.has_room(id, own))
+        self.gently(|rests| {
+            self.cheapest(ask, key, |id, own| !(rests && self.rests(id, now)) && self.has_room(id, own))
+        })
     }
 
     /// The replica on which it has the least to expect, whether or not there is room.
-    fn anywhere(&self, parked: &Parked) -> Option<Fit> {
-        Some(Fit { by: Placement::NoRoom, ..self.cheapest(&parked.ask, &parked.key, |_, _| true)? })
+    fn anywhere(&self, parked: &Parked, now: Time) -> Option<Fit> {
+        let cheapest = |rests| self.cheapest(&parked.ask, &parked.key, |id, _| !(rests && self.rests(id, now)));
+        Some(Fit { by: Placement::NoRoom, ..self.gently(cheapest)? })
+    }
+
+    /// Chooses among the replicas that need no rest; among all, where none of those will do.
+    fn gently<T>(&self, choose: impl Fn(bool) -> Option<T>) -> Option<T> {
+        choose(true).or_else(|| if self.returning.is_empty() { None } else { choose(false) })
     }
 
     fn has_room(&self, id: ReplicaId, own: u64) -> bool {
@@ -248,6 +257,7 @@ impl Router {
 
     /// Of the replicas that are `fit`, the one on which a newcomer has to expect the shortest time: until its own tokens
     /// and those queued before it are read, and for what else is there and will be back. Ties go to the fewest conversations.
+    /// One that has lost its home goes where the fewest tokens are held, as by load.
     fn cheapest(&self, ask: &Ask, key: &Key, fit: impl Fn(ReplicaId, u64) -> bool) -> Option<Fit> {
         let own = self.caches.own_tokens(self.conversations.size(key), ask.bytes);
         let cached_at = self.conversations.home(key).filter(|home| self.caches.standing(*home, key) != Standing::Gone);
@@ -258,11 +268,12 @@ impl Router {
             (self.caches.reading_s(id, unread) + there) * self.caches.slowness(id)
                 + RESIDENT_S * self.caches.resident(id) as f64
         };
-        self.candidates
-            .iter()
-            .copied()
-            .filter(|id| fit(*id, own))
-            .map(|id| (cost_s(id), self.conversations.held_on(id), id))
+        let fit = self.candidates.iter().copied().filter(|id| fit(*id, own));
+        if self.newcomer(key).is_displaced() {
+            let (replica, tokens) = self.least_held(fit)?;
+            return Some(Fit { replica, by: Placement::LeastHeld { tokens } });
+        }
+        fit.map(|id| (cost_s(id), self.conversations.held_on(id), id))
             .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
             .map(|(expected_s, _, replica)| Fit { replica, by: Placement::Room { tokens: own, expected_s } })
     }

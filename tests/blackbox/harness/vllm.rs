@@ -23,6 +23,7 @@ pub struct Vitals {
     pub start_time_s: f64,
     /// Tokens that each rank's KV cache holds; `None` is an engine that does not say.
     pub kv_cache_tokens: Option<u64>,
+    pub asleep: bool,
     pub ranks: Vec<Rank>,
 }
 
@@ -49,7 +50,13 @@ impl Vitals {
             prompt_tokens: 1000.0,
             generation_tokens: 500.0,
         };
-        Vitals { model: "m".into(), start_time_s: 1_795_964_014.3, kv_cache_tokens: None, ranks: vec![rank; ranks] }
+        Vitals {
+            model: "m".into(),
+            start_time_s: 1_795_964_014.3,
+            kv_cache_tokens: None,
+            asleep: false,
+            ranks: vec![rank; ranks],
+        }
     }
 
     /// The text of /metrics.
@@ -74,6 +81,13 @@ impl Vitals {
         series("prefix_cache_hits_total", "counter", |r| Some(r.prefix_hits));
         series("prompt_tokens_total", "counter", |r| Some(r.prompt_tokens));
         series("generation_tokens_total", "counter", |r| Some(r.generation_tokens));
+        text += "# HELP vllm:engine_sleep_state As vLLM says it.\n# TYPE vllm:engine_sleep_state gauge\n";
+        for rank in 0..self.ranks.len() {
+            for (state, holds) in [("awake", !self.asleep), ("weights_offloaded", self.asleep)] {
+                let labels = format!("engine=\"{rank}\",model_name=\"{}\",sleep_state=\"{state}\"", self.model);
+                text += &format!("vllm:engine_sleep_state{{{labels}}} {:?}\n", f64::from(u8::from(holds)));
+            }
+        }
         if let Some(tokens) = self.kv_cache_tokens {
             text += "# HELP vllm:cache_config_info As vLLM says it.\n# TYPE vllm:cache_config_info gauge\n";
             for rank in 0..self.ranks.len() {

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use homing::routing::{
-    Admission, Ask, EngineSpec, Key, Reading, Router, Settings, Ticket, Time, Tokens, Turn, Verdict,
+    Admission, Ask, EngineSpec, Key, Reading, Recovery, Router, Settings, Ticket, Time, Tokens, Turn, Verdict,
     auto_spill_threshold,
 };
 
@@ -29,6 +29,7 @@ impl HomingRouter {
             idle_forget: Duration::from_secs(30 * 60),
             conversations_max: 8192,
             admission,
+            recovery: Recovery::default(),
         };
         let engine = |index| EngineSpec { name: format!("replica-{index}"), data_parallel_size: 1 };
         let engines: Vec<EngineSpec> = (0..fleet.replicas).map(engine).collect();

@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use log::{info, warn};
 use parking_lot::Mutex;
-use pingora::listeners::TcpSocketOptions;
+use pingora::listeners::{L4BufferSettings, ListenerConfig, TcpSocketOptions};
 use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server, ShutdownWatch};
 use pingora::services::background::{BackgroundService, background_service};
@@ -32,6 +32,10 @@ use crate::upgrade::{self, Giver, Role, Signals, Socket, Taker};
 /// Pingora sleeps this long after a shutdown began before it stops its runtimes, whatever is in flight. The shutdown
 /// service below ends the process long before.
 const PINGORA_GRACE: Duration = Duration::from_secs(2 * 24 * 3600);
+
+/// Bytes read at once below TLS, which itself reads little by little. Without TLS whoever reads a connection does so in large
+/// pieces, and Pingora's buffer of 64 KiB would be most of what an idle stream takes.
+const TLS_READ_BUFFER: usize = 16 << 10;
 
 /// Idle connections kept to the engines, over all of them.
 const POOL_SIZE: usize = 1024;
@@ -96,8 +100,13 @@ pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
     let mut edge = Service::new("edge".into(), Edge::new(proxy, live.clone(), activity.clone(), listeners.clone()));
     let mut socket_options = TcpSocketOptions::default();
     socket_options.tcp_keepalive = Some(tcp_keepalive());
-    for address in bound {
-        edge.add_tcp_with_settings(&address.to_string(), socket_options.clone());
+    for (address, scheme) in bound.iter().zip(listeners.schemes()) {
+        let read_buffer = if scheme == "https" { TLS_READ_BUFFER } else { 0 };
+        edge.add_listener(
+            ListenerConfig::tcp(address.to_string())
+                .tcp_socket_options(socket_options.clone())
+                .l4_buffer(L4BufferSettings::default().read(read_buffer)),
+        );
     }
     let mut admin = Service::new("admin".into(), admin);
     admin.threads = Some(1);

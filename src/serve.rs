@@ -1,5 +1,6 @@
 //! Puts the parts together and runs them.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -33,9 +34,9 @@ use crate::upgrade::{self, Giver, Role, Signals, Socket, Taker};
 /// service below ends the process long before.
 const PINGORA_GRACE: Duration = Duration::from_secs(2 * 24 * 3600);
 
-/// Bytes read at once below TLS, which itself reads little by little. Without TLS whoever reads a connection does so in large
-/// pieces, and Pingora's buffer of 64 KiB would be most of what an idle stream takes.
-const TLS_READ_BUFFER: usize = 16 << 10;
+/// Bytes read at once from a client where little is asked for, as TLS does. Pingora's own 64 KiB would be most of what an idle
+/// stream takes.
+const READ_BUFFER: usize = 8 << 10;
 
 /// Idle connections kept to the engines, over all of them.
 const POOL_SIZE: usize = 1024;
@@ -97,20 +98,8 @@ pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
     let admin = Admin { live: live.clone(), reloader: reloader.clone(), decisions, explainer, since };
 
     let proxy = pingora_proxy::http_proxy(&server.configuration, proxy);
-    let mut edge = Service::new("edge".into(), Edge::new(proxy, live.clone(), activity.clone(), listeners.clone()));
-    let mut socket_options = TcpSocketOptions::default();
-    socket_options.tcp_keepalive = Some(tcp_keepalive());
-    for (address, scheme) in bound.iter().zip(listeners.schemes()) {
-        let read_buffer = if scheme == "https" { TLS_READ_BUFFER } else { 0 };
-        edge.add_listener(
-            ListenerConfig::tcp(address.to_string())
-                .tcp_socket_options(socket_options.clone())
-                .l4_buffer(L4BufferSettings::default().read(read_buffer)),
-        );
-    }
-    let mut admin = Service::new("admin".into(), admin);
-    admin.threads = Some(1);
-    sockets::bound(&sockets, Role::Admin).iter().for_each(|address| admin.add_tcp(&address.to_string()));
+    let edge = edge_service(Edge::new(proxy, live.clone(), activity.clone(), listeners.clone()), &bound);
+    let admin = admin_service(admin, &sockets::bound(&sockets, Role::Admin));
 
     let upgrades = taker.is_some();
     let heeds = Arc::new(Notify::new());
@@ -148,6 +137,24 @@ pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
     // After SIGINT; every other end is the shutdown service's.
     keeper.inspect(|keeper| keeper.write());
     Ok(())
+}
+
+fn edge_service(edge: Edge, addresses: &[SocketAddr]) -> Service<Edge> {
+    let mut service = Service::new("edge".into(), edge);
+    let mut options = TcpSocketOptions::default();
+    options.tcp_keepalive = Some(tcp_keepalive());
+    for address in addresses {
+        let listener = ListenerConfig::tcp(address.to_string()).tcp_socket_options(options.clone());
+        service.add_listener(listener.l4_buffer(L4BufferSettings::default().read(READ_BUFFER)));
+    }
+    service
+}
+
+fn admin_service(admin: Admin, addresses: &[SocketAddr]) -> Service<Admin> {
+    let mut service = Service::new("admin".into(), admin);
+    service.threads = Some(1);
+    addresses.iter().for_each(|address| service.add_tcp(&address.to_string()));
+    service
 }
 
 /// The routing key. Where it was kept, what was known under it is back in the fleet then.

@@ -34,10 +34,6 @@ use crate::upgrade::{self, Giver, Role, Signals, Socket, Taker};
 /// service below ends the process long before.
 const PINGORA_GRACE: Duration = Duration::from_secs(2 * 24 * 3600);
 
-/// Bytes read at once from a client where little is asked for, as TLS does. Pingora's own 64 KiB would be most of what an idle
-/// stream takes.
-const READ_BUFFER: usize = 8 << 10;
-
 /// Idle connections kept to the engines, over all of them.
 const POOL_SIZE: usize = 1024;
 
@@ -145,7 +141,8 @@ fn edge_service(edge: Edge, addresses: &[SocketAddr]) -> Service<Edge> {
     options.tcp_keepalive = Some(tcp_keepalive());
     for address in addresses {
         let listener = ListenerConfig::tcp(address.to_string()).tcp_socket_options(options.clone());
-        service.add_listener(listener.l4_buffer(L4BufferSettings::default().read(READ_BUFFER)));
+        // Whoever reads a connection, the turnstile, TLS or HTTP/2, has a buffer of its own.
+        service.add_listener(listener.l4_buffer(L4BufferSettings::default().read(0)));
     }
     service
 }

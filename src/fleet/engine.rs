@@ -1,6 +1,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use pingora::upstreams::peer::HttpPeer;
@@ -112,6 +113,11 @@ impl Engine {
     /// Begins a check, which lasts until what is returned is dropped. None: one is still under way.
     pub(super) fn begin_check(self: &Arc<Self>) -> Option<Check> {
         (!self.checking.swap(true, Ordering::Acquire)).then(|| Check(self.clone()))
+    }
+
+    /// Whether it answers `/health` well, within a time.
+    pub async fn is_healthy(&self, time_max: Duration) -> bool {
+        matches!(tokio::time::timeout(time_max, self.probe()).await, Ok(Ok(())))
     }
 
     /// Asks for `/health`, which an engine whose core has died answers with 503.

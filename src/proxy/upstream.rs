@@ -1,5 +1,7 @@
 //! Sends a request to its replica, and to another one if that fails before a byte of the answer has come.
 
+use std::time::Duration;
+
 use http::{StatusCode, header};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::upstreams::peer::HttpPeer;
@@ -14,6 +16,9 @@ use crate::routing::Retry;
 
 /// Tries that Pingora is to allow: ours, and one more for a reused connection that was closed under a request.
 pub const PINGORA_TRIES: usize = TRIES_MAX + 2;
+
+/// An engine that failed a request has this long to say that it is healthy.
+const HEALTH_MAX: Duration = Duration::from_secs(2);
 
 /// The chosen engine's address.
 pub async fn peer(context: &mut Context) -> Result<Box<HttpPeer>> {
@@ -107,9 +112,10 @@ fn switches_unasked(answer: &ResponseHeader, context: &Context) -> bool {
     answer.status == StatusCode::SWITCHING_PROTOCOLS && !context.switches
 }
 
-/// An engine that will not serve answers 429, 502 or 503, and one whose core has died 500 until it exits: another is tried, and
-/// the answer is dropped. With no other left the answer passes.
-pub fn retry_on_status(answer: &ResponseHeader, context: &mut Context) -> Result<()> {
+/// An engine that will not serve answers 429, 502 or 503: another is tried, and the answer is dropped. With no other
+/// left the answer passes. A 500 may be the request's own fault; but it is also what a vLLM answers to all that it had in flight
+/// when its core died, and then its health says so.
+pub async fn retry_on_status(answer: &ResponseHeader, context: &mut Context) -> Result<()> {
     if switches_unasked(answer, context) {
         context.answered = true;
         return Err(Error::explain(ErrorType::InvalidHTTPHeader, "a replica switched protocols unasked").into_up());
@@ -119,9 +125,9 @@ pub fn retry_on_status(answer: &ResponseHeader, context: &mut Context) -> Result
     }
     let reason = match answer.status {
         StatusCode::TOO_MANY_REQUESTS => "status_429",
-        StatusCode::INTERNAL_SERVER_ERROR => "status_500",
         StatusCode::BAD_GATEWAY => "status_502",
         StatusCode::SERVICE_UNAVAILABLE => "status_503",
+        StatusCode::INTERNAL_SERVER_ERROR if has_died(context).await => "status_500",
         _ => {
             context.answered = true;
             return Ok(());
@@ -135,6 +141,13 @@ pub fn retry_on_status(answer: &ResponseHeader, context: &mut Context) -> Result
     }
     context.answered = true;
     Ok(())
+}
+
+async fn has_died(context: &Context) -> bool {
+    match &context.in_flight {
+        Some(in_flight) => !in_flight.engine().is_healthy(HEALTH_MAX).await,
+        None => false,
+    }
 }
 
 /// A stream whose first event is an error: as good as a 503, since nothing of it has gone to the client. With no other replica

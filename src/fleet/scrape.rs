@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use log::{info, warn};
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
-use pingora::{Error, ErrorType, OrErr, Result};
+use pingora::{Error, ErrorType, Result};
 use tokio::sync::Notify;
 
 use super::vllm_metrics::{self, EngineMetrics};
@@ -15,6 +15,9 @@ use super::{Engine, Fetcher, Fleet, Model, now, revive};
 use crate::config::Scrape;
 use crate::panics::rehearse;
 use crate::routing::Reading;
+
+/// Bytes of an answer to `/health`: vLLM sends none.
+const HEALTH_MAX: u64 = 64 << 10;
 
 /// Reads every engine's metrics and health in the background, never on the path of a request.
 pub struct Scraper {
@@ -107,11 +110,14 @@ impl Scraper {
         Ok(())
     }
 
+    /// Asks for `/health`, which an engine whose core has died answers with 503.
     async fn probe(&self, engine: &Engine) -> Result<()> {
         let timeout = self.task.load().settings.timeout;
-        tokio::time::timeout(timeout, engine.probe())
-            .await
-            .or_err_with(ErrorType::ReadTimedout, || format!("no whole answer from /health within {timeout:?}"))?
+        let answer = self.fetcher.get(engine, "/health", None, timeout, HEALTH_MAX).await?;
+        match answer.status.is_server_error() {
+            true => Error::e_explain(ErrorType::HTTPStatus(answer.status.as_u16()), "asking for /health"),
+            false => Ok(()),
+        }
     }
 }
 

@@ -112,6 +112,7 @@ test-vllm: setup
 	tests/vllm/setup.sh
 	python3 -B tests/vllm/run.py conversations --homing target/debug/homing
 	python3 -B tests/vllm/run.py knee --homing target/debug/homing
+	python3 -B tests/vllm/run.py faults --homing target/debug/homing
 	python3 -B tests/vllm/run.py cache
 
 # Writes a real vLLM's figures anew into bench/tests/vllm_cache_script.json.

@@ -1,5 +1,6 @@
 //! Puts the parts together and runs them.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -93,15 +94,8 @@ pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
     let admin = Admin { live: live.clone(), reloader: reloader.clone(), decisions, explainer, since };
 
     let proxy = pingora_proxy::http_proxy(&server.configuration, proxy);
-    let mut edge = Service::new("edge".into(), Edge::new(proxy, live.clone(), activity.clone(), listeners.clone()));
-    let mut socket_options = TcpSocketOptions::default();
-    socket_options.tcp_keepalive = Some(tcp_keepalive());
-    for address in bound {
-        edge.add_tcp_with_settings(&address.to_string(), socket_options.clone());
-    }
-    let mut admin = Service::new("admin".into(), admin);
-    admin.threads = Some(1);
-    sockets::bound(&sockets, Role::Admin).iter().for_each(|address| admin.add_tcp(&address.to_string()));
+    let edge = edge_service(Edge::new(proxy, live.clone(), activity.clone(), listeners.clone()), &bound);
+    let admin = admin_service(admin, &sockets::bound(&sockets, Role::Admin));
 
     let upgrades = taker.is_some();
     let heeds = Arc::new(Notify::new());
@@ -139,6 +133,21 @@ pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
     // After SIGINT; every other end is the shutdown service's.
     keeper.inspect(|keeper| keeper.write());
     Ok(())
+}
+
+fn edge_service(edge: Edge, addresses: &[SocketAddr]) -> Service<Edge> {
+    let mut service = Service::new("edge".into(), edge);
+    let mut options = TcpSocketOptions::default();
+    options.tcp_keepalive = Some(tcp_keepalive());
+    addresses.iter().for_each(|address| service.add_tcp_with_settings(&address.to_string(), options.clone()));
+    service
+}
+
+fn admin_service(admin: Admin, addresses: &[SocketAddr]) -> Service<Admin> {
+    let mut service = Service::new("admin".into(), admin);
+    service.threads = Some(1);
+    addresses.iter().for_each(|address| service.add_tcp(&address.to_string()));
+    service
 }
 
 /// The routing key. Where it was kept, what was known under it is back in the fleet then.

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use log::{info, warn};
 use pingora::server::{ListenFds, ShutdownWatch};
 use pingora::services::{ServiceReadyNotifier, ServiceWithDependents};
+use sd_notify::NotifyState;
 use tokio::sync::Notify;
 
 use crate::config::Config;
@@ -65,6 +66,15 @@ impl Sockets {
     }
 }
 
+/// Tells systemd, where it started the process, that it serves, and that it is this process which does: after an upgrade it
+/// is another than before.
+fn tell_systemd() {
+    let serves = [NotifyState::Ready, NotifyState::MainPid(std::process::id())];
+    if let Err(error) = sd_notify::notify(&serves) {
+        warn!("systemd cannot be told that this process serves: {error}");
+    }
+}
+
 #[async_trait]
 impl ServiceWithDependents for Sockets {
     async fn start_service(
@@ -90,6 +100,7 @@ impl ServiceWithDependents for Sockets {
             }
         }
         ready.notify_ready();
+        tell_systemd();
     }
 
     fn name(&self) -> &str {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use homing::routing::{
     Admission, Ask, CacheOutcome, CapacitySource, Decision, EngineSpec, Key, Pin, Reading, Router, Saved, Settings,
-    Time, Tokens, Turn, Verdict,
+    State, Time, Tokens, Turn, Verdict,
 };
 use proptest::prelude::*;
 
@@ -200,6 +200,24 @@ fn a_capacity_that_was_learned_is_still_known() {
     let mut after = router(&["a"]);
     after.restore(&written(&before, BEFORE), NO_TIME, AFTER);
     assert_eq!(after.snapshot(AFTER).replicas[0].capacity_tokens, learned);
+}
+
+/// What the operator said stands, until the configuration says something else of it.
+#[test]
+fn engines_that_were_told_to_drain_go_on_draining() {
+    let told = |configured: bool, told: bool, configured_now: bool| {
+        let mut before = router(&["other", "a"]);
+        before.configure_draining(1, configured);
+        before.set_draining(1, told);
+        let mut after = router(&["a"]);
+        after.configure_draining(0, configured_now);
+        after.restore(&written(&before, BEFORE), NO_TIME, AFTER);
+        after.state(0)
+    };
+    assert_eq!(told(false, true, false), State::Draining);
+    assert_eq!(told(true, false, true), State::Up);
+    assert_eq!(told(true, false, false), State::Up);
+    assert_eq!(told(true, true, false), State::Up, "only the file said so, and no longer does");
 }
 
 /// A pin that the client chose is no part of it, and does no harm.

@@ -16,9 +16,6 @@ use crate::config::Scrape;
 use crate::panics::rehearse;
 use crate::routing::Reading;
 
-/// Bytes of an answer to `/health`: vLLM sends none.
-const HEALTH_MAX: u64 = 64 << 10;
-
 /// Reads every engine's metrics and health in the background, never on the path of a request.
 pub struct Scraper {
     task: ArcSwap<Task>,
@@ -73,7 +70,8 @@ impl Scraper {
         if let Err(error) = engine.resolve().await {
             warn!("{}: {error}", engine.name);
         }
-        let (scraped, probed) = tokio::join!(self.scrape(model, index, engine), self.probe(engine));
+        let timeout = self.task.load().settings.timeout;
+        let (scraped, probed) = tokio::join!(self.scrape(model, index, engine), self.fetcher.probe(engine, timeout));
         let outcome = scraped.and(probed);
         if let Some(up) = engine.checked(outcome.is_ok()) {
             let detail = outcome.err().map(|error| why(&error)).unwrap_or_default();
@@ -108,16 +106,6 @@ impl Scraper {
         model.learn(index, engine, "", |router| router.set_asleep(index, metrics.sleeps()));
         engine.life.read(metrics);
         Ok(())
-    }
-
-    /// Asks for `/health`, which an engine whose core has died answers with 503.
-    async fn probe(&self, engine: &Engine) -> Result<()> {
-        let timeout = self.task.load().settings.timeout;
-        let answer = self.fetcher.get(engine, "/health", None, timeout, HEALTH_MAX).await?;
-        match answer.status.is_server_error() {
-            true => Error::e_explain(ErrorType::HTTPStatus(answer.status.as_u16()), "asking for /health"),
-            false => Ok(()),
-        }
     }
 }
 

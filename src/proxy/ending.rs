@@ -10,7 +10,7 @@ use pingora_proxy::{FailToProxy, Session};
 
 use super::access_log::Line;
 use super::error::OwnError;
-use super::{Context, PANIC, Proxy, cors};
+use super::{Context, PANIC, Proxy, cors, patience};
 use crate::fleet::InFlight;
 use crate::metrics::METRICS;
 use crate::request::endpoint;
@@ -96,7 +96,7 @@ fn own_error(error: &Error, context: &Context) -> OwnError {
             true => OwnError::ResponseGone,
             false => OwnError::NoReplica,
         },
-        (ErrorSource::Upstream, Custom(_)) => OwnError::ReplicaTimeout,
+        (ErrorSource::Upstream, kind) if patience::is_limit(kind) => OwnError::ReplicaTimeout,
         (ErrorSource::Upstream, _) => OwnError::ReplicaFailed,
         (ErrorSource::Downstream, _) => OwnError::BadRequest,
         _ => OwnError::Internal,

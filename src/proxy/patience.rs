@@ -22,6 +22,11 @@ pub const IDLE_STREAM: ErrorType = ErrorType::Custom("an idle stream");
 /// The whole took too long.
 pub const TOTAL: ErrorType = ErrorType::Custom("too long in all");
 
+/// Whether an error says that the engine was waited for in vain.
+pub fn is_limit(error: &ErrorType) -> bool {
+    [HUNG, FIRST_BYTE, IDLE_STREAM, TOTAL].contains(error)
+}
+
 /// How often one that waits at an engine that hangs looks for another.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 

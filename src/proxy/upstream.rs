@@ -1,5 +1,7 @@
 //! Sends a request to its replica, and to another one if that fails before a byte of the answer has come.
 
+use std::time::Duration;
+
 use http::{StatusCode, header};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::upstreams::peer::HttpPeer;
@@ -8,12 +10,15 @@ use pingora::{Error, ErrorSource, ErrorType, OrErr, Result, RetryType};
 use super::asked::RANK_HEADER;
 use super::patience::{FIRST_BYTE, HUNG, IDLE_STREAM, TOTAL};
 use super::{Context, PANIC};
-use crate::fleet::{TRIES_MAX, bearer};
+use crate::fleet::{Fetcher, TRIES_MAX, bearer};
 use crate::metrics::METRICS;
 use crate::routing::Retry;
 
 /// Tries that Pingora is to allow: ours, and one more for a reused connection that was closed under a request.
 pub const PINGORA_TRIES: usize = TRIES_MAX + 2;
+
+/// An engine that failed a request has this long to say that it is healthy.
+const HEALTH_MAX: Duration = Duration::from_secs(2);
 
 /// The chosen engine's address.
 pub async fn peer(context: &mut Context) -> Result<Box<HttpPeer>> {
@@ -108,8 +113,9 @@ fn switches_unasked(answer: &ResponseHeader, context: &Context) -> bool {
 }
 
 /// An engine that will not serve answers 429, 502 or 503: another is tried, and the answer is dropped. With no other
-/// left the answer passes.
-pub fn retry_on_status(answer: &ResponseHeader, context: &mut Context) -> Result<()> {
+/// left the answer passes. A 500 may be the request's own fault; but it is also what a vLLM answers to all that it had in flight
+/// when its core died, and then its health says so.
+pub async fn retry_on_status(answer: &ResponseHeader, context: &mut Context, fetcher: &Fetcher) -> Result<()> {
     if switches_unasked(answer, context) {
         context.answered = true;
         return Err(Error::explain(ErrorType::InvalidHTTPHeader, "a replica switched protocols unasked").into_up());
@@ -121,6 +127,7 @@ pub fn retry_on_status(answer: &ResponseHeader, context: &mut Context) -> Result
         StatusCode::TOO_MANY_REQUESTS => "status_429",
         StatusCode::BAD_GATEWAY => "status_502",
         StatusCode::SERVICE_UNAVAILABLE => "status_503",
+        StatusCode::INTERNAL_SERVER_ERROR if has_died(context, fetcher).await => "status_500",
         _ => {
             context.answered = true;
             return Ok(());
@@ -134,6 +141,13 @@ pub fn retry_on_status(answer: &ResponseHeader, context: &mut Context) -> Result
     }
     context.answered = true;
     Ok(())
+}
+
+async fn has_died(context: &Context, fetcher: &Fetcher) -> bool {
+    match &context.in_flight {
+        Some(in_flight) => fetcher.probe(&in_flight.engine(), HEALTH_MAX).await.is_err(),
+        None => false,
+    }
 }
 
 /// A stream whose first event is an error: as good as a 503, since nothing of it has gone to the client. With no other replica

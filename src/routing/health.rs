@@ -168,6 +168,21 @@ impl Router {
         })
     }
 
+    /// Whether it is told to drain, and whether the configuration says so.
+    pub(super) fn drains(&self, engine: usize) -> (bool, bool) {
+        let health = &self.engines[engine].health;
+        (health.told_to_drain, health.configured_to_drain)
+    }
+
+    /// The same of a process before this one. It stands unless the configuration has come to say otherwise since.
+    pub(super) fn restore_drains(&mut self, engine: usize, (told, configured): (bool, bool)) {
+        self.learn(engine, |health| {
+            if health.configured_to_drain == configured {
+                health.told_to_drain = told;
+            }
+        });
+    }
+
     /// A request failed there in a way that says nothing of the request: no connection, closed without an answer, 502, 503.
     pub fn failed(&mut self, engine: usize, now: Time) -> bool {
         let recovery = self.settings.recovery.clone();

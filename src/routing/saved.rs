@@ -1,8 +1,9 @@
 //! What a router knows, kept while no process runs: written by one, read by the next.
 //!
 //! Moments are ages, because the next process has another clock, and replicas are named, because their list may be
-//! another. Kept are the conversations with their homes and sizes, where stored responses are, the counters by which a
-//! restart of an engine is noticed, and what is learned slowly: sizes, pauses, speeds, a capacity that no engine states.
+//! another. Kept are the conversations with their homes and sizes, where stored responses are, which engines were told to
+//! drain, the counters by which a restart of an engine is noticed, and what is learned slowly: sizes, pauses, speeds, a
+//! capacity that no engine states.
 //! The order in which caches were used follows from the conversations. Not kept: who waits, places in the line, counts.
 
 use std::time::Duration;
@@ -28,6 +29,8 @@ pub struct Saved {
 struct SavedReplica {
     engine: String,
     rank: u32,
+    /// Whether its engine is told to drain, and whether the configuration says so.
+    drains: (bool, bool),
     reading: Option<SavedReading>,
     /// Prompt tokens that it reads a second.
     rate: Option<f64>,
@@ -81,6 +84,7 @@ impl Router {
         let replica = |(index, replica): (usize, &super::replica::Replica)| SavedReplica {
             engine: self.engines[replica.engine].spec.name.clone(),
             rank: replica.rank,
+            drains: self.drains(replica.engine),
             reading: replica.reading.as_deref().map(|reading| SavedReading::of(reading, age(replica.read_at))),
             rate: self.caches.rate(ReplicaId(index as u32)),
         };
@@ -118,6 +122,7 @@ impl Router {
         for (saved, id) in saved.replicas.iter().zip(&replicas) {
             let Some(id) = *id else { continue };
             self.caches.restore_rate(id, saved.rate);
+            self.restore_drains(self.engine_of(id), saved.drains);
             if let Some(reading) = saved.reading.as_ref().filter(|_| self.replicas[id.index()].reading.is_none()) {
                 self.caches.read(id, reading.capacity_tokens);
                 let replica = &mut self.replicas[id.index()];

@@ -95,8 +95,10 @@ pub struct Signals(pub Arc<Giver>);
 #[async_trait]
 impl ShutdownSignalWatch for Signals {
     async fn recv(&self) -> ShutdownSignal {
-        let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::quit()].map(signal);
-        let [Ok(mut terminate), Ok(mut interrupt), Ok(mut quit)] = signals else {
+        use SignalKind as Kind;
+        // A SIGHUP is the reload service's. It is taken here too, so that none ends a process which that has yet to begin in.
+        let signals = [Kind::terminate(), Kind::interrupt(), Kind::quit(), Kind::hangup()].map(signal);
+        let [Ok(mut terminate), Ok(mut interrupt), Ok(mut quit), Ok(_hangup)] = signals else {
             error!("the system takes no handlers of signals: this process ends only by SIGKILL");
             return std::future::pending().await;
         };

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::harness::engine::Speaks;
+use crate::harness::engine::{Request, Speaks};
 use crate::harness::*;
 
 /// What vLLM 0.32 streams on each route before it has generated anything, and how it says there that it failed.
@@ -132,6 +132,25 @@ async fn an_error_after_content_reaches_the_client_and_is_counted() {
             balancer.metric_becomes("homing_stream_errors_total", &[("model", "m")], n as f64 + 1.0).await;
         }
         assert_eq!(balancer.idle().await.total("failed_over"), 0);
+    }
+}
+
+/// A vLLM whose core has died answers 500 to what it had in flight, and its health says 503 from then on.
+#[tokio::test]
+async fn a_500_of_an_engine_that_has_died_is_asked_elsewhere() {
+    for http2 in [false, true] {
+        let (engines, balancer) = pair(http2).await;
+        engines[0].answers(|_| vllm::error("500 Internal Server Error"));
+        let ask = |n: usize| Ask::chat("m", "Hello.").session(&format!("conversation-{n}"));
+        let first = [balancer.ask(&ask(0)).await.status, balancer.ask(&ask(1)).await.status];
+        assert!(first.contains(&500), "a request that fails at an engine that is well is not asked again: {first:?}");
+        let dead = |request: &Request| (request.path() == "/health").then(|| vllm::error("503 Service Unavailable"));
+        engines[0].answers_probes(dead);
+        for n in 0..4 {
+            balancer.ask(&ask(n)).await.from(&engines[1]);
+        }
+        // By now it may be out, since its checks fail.
+        assert!(balancer.metrics().await.sum("homing_retries_total", &[]) <= 4.0);
     }
 }
 

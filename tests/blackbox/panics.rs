@@ -71,6 +71,7 @@ async fn a_request_is_answered_with_a_500_of_its_dialect_and_gives_back_what_it_
     }
     for path in ask::DIALECTS {
         assert_eq!(balancer.ask(&turn(path)).await.status, 200);
+        nothing_is_held(&balancer).await;
     }
     told(&mut balancer, twice.len()).await;
 }

@@ -232,6 +232,25 @@ async fn an_upgrade_that_fails_is_a_sentence_and_the_old_process_serves_on() {
     new.ask(&ask("after")).await.is("sticky");
 }
 
+/// As systemd hears it, whose unit says `Type=notify` and `NotifyAccess=all`.
+#[tokio::test]
+async fn systemd_is_told_which_process_serves() {
+    let engines = engines::<1>().await;
+    let folder = tempfile::TempDir::new().unwrap();
+    let place = folder.path().join("notify");
+    let systemd = tokio::net::UnixDatagram::bind(&place).unwrap();
+    let environment = [("NOTIFY_SOCKET", place.to_str().unwrap())];
+    let hears = async || {
+        let mut message = [0; 512];
+        let length = within("a word to systemd", systemd.recv(&mut message)).await.unwrap();
+        String::from_utf8_lossy(&message[..length]).into_owned()
+    };
+    let old = Balancer::start_with(config(&engines), &environment).await;
+    assert_eq!(hears().await, format!("READY=1\nMAINPID={}\n", old.pid()));
+    let new = upgrade(&old).await;
+    assert_eq!(hears().await, format!("READY=1\nMAINPID={}\n", new.pid()));
+}
+
 /// Listeners may change with an upgrade: new ones are opened, those that are gone are closed once the old process ends.
 #[tokio::test]
 async fn the_new_process_has_the_listeners_of_its_own_configuration() {

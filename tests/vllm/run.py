@@ -5,6 +5,7 @@ import signal
 import sys
 
 import cache
+import faults
 import knee
 from checks import all_checks, names
 from conversation import AnthropicMessages, OpenAiChat, hold
@@ -20,12 +21,12 @@ def main():
     for ending in ENDINGS:
         signal.signal(ending, end_in_order)
     try:
-        faults = list(arguments.part(arguments))
+        found = list(arguments.part(arguments))
     except (Failure, OSError) as failure:
-        faults = [str(failure)]
-    for fault in faults:
+        found = [str(failure)]
+    for fault in found:
         print(f"FAILED: {fault}", file=sys.stderr)
-    sys.exit(1 if faults else 0)
+    sys.exit(1 if found else 0)
 
 
 def end_in_order(number, _):
@@ -42,7 +43,9 @@ def parse_arguments():
     conversations.set_defaults(part=run_conversations)
     past_knee = parts.add_parser("knee", help="more conversations than the engines can cache, admission off and on")
     past_knee.set_defaults(part=run_knee)
-    for part in (conversations, past_knee):
+    core_faults = parts.add_parser("faults", help="an engine core killed and stopped in the middle of a prefill")
+    core_faults.set_defaults(part=run_faults)
+    for part in (conversations, past_knee, core_faults):
         part.add_argument(
             "--homing", default=REPOSITORY / "target" / "debug" / "homing", help="the balancer's binary (%(default)s)"
         )
@@ -74,14 +77,18 @@ def run_conversations(arguments):
                     print(ROW.format(*vars(turn).values()), flush=True)
                     turns.append(turn)
                 conversations.append(turns)
-        faults = list(all_checks(balancer, engines, conversations))
-    if not faults:
+        found = list(all_checks(balancer, engines, conversations))
+    if not found:
         print(f"{len(conversations)} conversations stayed home, and the engines' own counters agree.")
-    return faults
+    return found
 
 
 def run_knee(arguments):
     return knee.run(arguments.homing)
+
+
+def run_faults(arguments):
+    return faults.run(arguments.homing)
 
 
 def run_cache(_):

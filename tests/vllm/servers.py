@@ -112,6 +112,7 @@ class Engine(Server):
     """A vLLM 0.32 on the CPU with the tiny model, and `ranks` data-parallel ranks behind one port.
 
     `overrides` stand in for settings of the model's configuration, such as its size: its weights are random anyway.
+    With `core_apart` the core is a process beside the server, as it is by default.
     """
 
     environment = {
@@ -127,10 +128,12 @@ class Engine(Server):
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     }
 
-    def __init__(self, name, ranks=1, max_model_len=32768, kv_cache_bytes=64 << 20, overrides=None):
+    def __init__(self, name, ranks=1, max_model_len=32768, kv_cache_bytes=64 << 20, overrides=None, core_apart=False):
         if not VLLM.is_file():
             raise Failure(f"There is no vLLM at {VLLM}: install it with tests/vllm/setup.sh.")
         self.ranks = ranks
+        if core_apart:
+            self.environment = {**Engine.environment, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
         self.flags = {
             "--served-model-name": MODEL,
             "--load-format": "dummy",

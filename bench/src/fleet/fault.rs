@@ -18,6 +18,11 @@ pub enum Fault {
         #[serde(default = "one")]
         after_tokens: u32,
     },
+    /// Every answer fails after this many output tokens, a stream with an error event, while all else is well.
+    Fail {
+        #[serde(default)]
+        after_tokens: u32,
+    },
     /// The engine is dead and the server in front of it is not: `/health` answers 503, requests fail, streams end with an
     /// error event. vLLM exits seconds later; here [`Fault::Die`] is the next request.
     EngineDead,

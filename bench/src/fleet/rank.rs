@@ -104,13 +104,16 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// The next token, or `None` when the engine died. After the last token it must not be called again.
+    /// The next token, or `None` when the engine failed or died. After the last token it must not be called again.
     pub async fn next(&mut self) -> Option<Output> {
         let output = self.outputs.recv().await;
         let received = self.received;
         let stalled = |fault: &Fault| matches!(fault, Fault::Stall { after_tokens } if received >= *after_tokens);
         // An error means that the replica ends, and its connections with it.
         _ = self.faults.wait_for(|fault| !stalled(fault)).await;
+        if matches!(*self.faults.borrow(), Fault::Fail { after_tokens } if received >= after_tokens) {
+            return None;
+        }
         self.received += 1;
         output
     }

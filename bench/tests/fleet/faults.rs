@@ -86,6 +86,26 @@ async fn stall_stops_a_stream_in_its_middle() {
 }
 
 #[tokio::test]
+async fn fail_ends_each_answer_with_an_error_at_an_engine_that_is_well() {
+    let (fleet, replica) = unhurried().await;
+    let message =
+        json!({"model": MODEL, "max_tokens": 8, "stream": true, "messages": [{"role": "user", "content": "Hi"}]});
+    for after_tokens in [0, 3] {
+        set(&fleet, json!({"kind": "fail", "after_tokens": after_tokens})).await;
+        let text = stream(replica, 8).await.text().await;
+        assert_eq!(text.matches("\"content\":\"").count(), if after_tokens == 0 { 0 } else { 4 }, "{text}");
+        assert_eq!(events(&text).pop().unwrap()["error"]["code"], json!(500));
+        let text = post(replica, "/v1/messages", &message).await.text().await;
+        assert_eq!(text.matches("text_delta").count(), after_tokens, "{text}");
+        assert_eq!(events(&text).pop().unwrap()["type"], json!("error"));
+        assert_eq!(post(replica, "/v1/chat/completions", &chat(8)).await.status, 500);
+        assert_eq!(get(replica, "/health").await.status, 200);
+    }
+    set(&fleet, json!({"kind": "ok"})).await;
+    assert!(stream(replica, 8).await.text().await.ends_with("data: [DONE]\n\n"));
+}
+
+#[tokio::test]
 async fn die_cuts_every_connection_and_the_next_process_is_new() {
     let (fleet, replica) = unhurried().await;
     post(replica, "/v1/chat/completions", &chat(1)).await.json().await;

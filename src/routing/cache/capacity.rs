@@ -4,7 +4,7 @@ use crate::routing::Time;
 
 /// The share of a cache up to which newcomers are admitted. The rest is for the growth of those who are there: a
 /// conversation that loses its cache in the middle of its work costs more than one that begins a little later.
-const ADMITTED: f64 = 0.97;
+const ADMITTED: f64 = 0.98;
 
 /// Where the search for an unknown capacity begins, tokens: above any cache.
 const UNKNOWN: f64 = 1e9;

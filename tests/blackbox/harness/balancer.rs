@@ -26,6 +26,7 @@ pub struct Balancer {
     pub output: Output,
     child: Child,
     directory: Arc<TempDir>,
+    environment: Vec<(String, String)>,
 }
 
 impl Balancer {
@@ -39,29 +40,31 @@ impl Balancer {
         let directory = TempDir::new().expect("a temporary directory");
         let file = directory.path().join("homing.yaml");
         std::fs::write(&file, config::complete(&config).to_string()).expect("the configuration is written");
-        Balancer::of(directory.into(), environment).await
+        let owned = |(name, value): &(&str, &str)| (name.to_string(), value.to_string());
+        Balancer::of(directory.into(), environment.iter().map(owned).collect()).await
     }
 
     /// Starts it anew with the configuration that this one has.
     pub async fn again(&self) -> Balancer {
-        Balancer::of(self.directory.clone(), &[]).await
+        Balancer::of(self.directory.clone(), self.environment.clone()).await
     }
 
-    async fn of(directory: Arc<TempDir>, environment: &[(&str, &str)]) -> Balancer {
-        let (child, output) = serve(directory.path(), &[], environment);
+    async fn of(directory: Arc<TempDir>, environment: Vec<(String, String)>) -> Balancer {
+        let (child, output) = serve(directory.path(), &[], &environment);
         let listen = output
             .line("address to listen on", |line| {
                 address(line, "listening on http://").or(address(line, "listening on https://"))
             })
             .await;
         let admin = output.line("admin address", |line| address(line, "admin on http://")).await;
-        Balancer { listen, admin, output, child, directory }
+        Balancer { listen, admin, output, child, directory, environment }
     }
 
     /// A new process that waits for this one to hand over, at the addresses that it will have then.
     pub fn successor(&self) -> Balancer {
-        let (child, output) = serve(self.directory.path(), &["--upgrade"], &[]);
-        Balancer { listen: self.listen, admin: self.admin, output, child, directory: self.directory.clone() }
+        let (child, output) = serve(self.directory.path(), &["--upgrade"], &self.environment);
+        let (directory, environment) = (self.directory.clone(), self.environment.clone());
+        Balancer { listen: self.listen, admin: self.admin, output, child, directory, environment }
     }
 
     /// Asks once, on a connection of its own.
@@ -163,14 +166,14 @@ impl Balancer {
 }
 
 /// The process, with the configuration of that folder.
-fn serve(directory: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> (Child, Output) {
+fn serve(directory: &Path, arguments: &[&str], environment: &[(String, String)]) -> (Child, Output) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_homing"))
         .arg("serve")
         .args(arguments)
         .arg("--config")
         .arg(directory.join("homing.yaml"))
         .env("RUST_LOG", "info")
-        .envs(environment.iter().copied())
+        .envs(environment.iter().cloned())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -9,7 +9,7 @@ help:
 	@echo 'make setup      install what is missing to build (cmake and a C compiler, through apt)'
 	@echo 'make build      build the balancer, optimised, and its bench: target/release/homing, homing-bench'
 	@echo 'make run        serve conf/homing.yaml'
-	@echo 'make demo       four simulated replicas, the balancer, a few conversations; runs until Ctrl-C'
+	@echo 'make demo       four simulated replicas, the balancer, a load that crosses the knee and back; runs until Ctrl-C'
 	@echo 'make test       all tests that need nothing but this machine'
 	@echo 'make fuzz       the fuzzers for longer: a minute each, or FUZZ_SECONDS=600'
 	@echo 'make chaos      32 sessions while replicas fail at random, every answer checked: 10 minutes, or CHAOS="--seconds 60 --seed 1"'

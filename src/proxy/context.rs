@@ -47,6 +47,8 @@ pub struct Context {
     pub changes: Changes,
     /// What it is for, once that is known.
     pub model: Option<Arc<Model>>,
+    /// When it was read whole, and when it was decided where it goes or that it waits.
+    pub deciding: Option<(Instant, Instant)>,
     /// How long it waited for room, if it had to.
     pub parked: Option<Duration>,
     /// When it was first sent on.
@@ -87,6 +89,7 @@ impl Context {
             stores: false,
             changes: Changes::default(),
             model: None,
+            deciding: None,
             parked: None,
             sent: None,
             in_flight: None,

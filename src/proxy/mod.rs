@@ -32,6 +32,7 @@ mod patience;
 mod presence;
 mod record;
 mod replay;
+mod spans;
 mod turnstile;
 mod upstream;
 
@@ -50,6 +51,7 @@ use crate::fleet::Fetcher;
 use crate::live::Current;
 use crate::panics::{Panicked, contained, contained_now, rehearse};
 use crate::request::KeyHasher;
+use crate::traces::Traces;
 
 pub use access_log::AccessLog;
 pub use activity::Activity;
@@ -69,6 +71,8 @@ pub struct Proxy {
     pub fetcher: Fetcher,
     pub access_log: AccessLog,
     pub decisions: Arc<Decisions>,
+    /// Where spans go, if anywhere.
+    pub traces: Option<Traces>,
 }
 
 #[async_trait]

@@ -54,6 +54,7 @@ mod status;
 mod stored;
 mod streams;
 mod tls;
+mod traces;
 mod unasked_usage;
 mod uncounted;
 mod upgrade;

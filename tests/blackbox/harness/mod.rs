@@ -5,6 +5,7 @@ pub mod answer;
 pub mod ask;
 pub mod balancer;
 pub mod client;
+pub mod collector;
 pub mod config;
 pub mod engine;
 pub mod full;

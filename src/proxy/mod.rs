@@ -17,6 +17,7 @@ mod callers;
 mod changes;
 mod connection;
 mod context;
+mod cork;
 mod cors;
 mod ending;
 mod error;
@@ -36,12 +37,14 @@ mod spans;
 mod turnstile;
 mod upstream;
 
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::protocols::Digest;
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
@@ -91,6 +94,19 @@ impl ProxyHttp for Proxy {
     async fn upstream_peer(&self, _session: &mut Session, context: &mut Context) -> Result<Box<HttpPeer>> {
         let peer = contained(upstream::peer(context)).await;
         peer.unwrap_or_else(|panic| failed(panic, context))
+    }
+
+    async fn connected_to_upstream(
+        &self,
+        _session: &mut Session,
+        _reused: bool,
+        peer: &HttpPeer,
+        connection: RawFd,
+        _digest: Option<&Digest>,
+        context: &mut Context,
+    ) -> Result<()> {
+        upstream::cork(peer, connection, context);
+        Ok(())
     }
 
     async fn upstream_request_filter(

@@ -21,6 +21,7 @@ mod failover;
 mod flood;
 mod framings;
 mod goaway;
+mod goodbye;
 mod harness_itself;
 mod header_limits;
 mod headers;

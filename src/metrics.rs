@@ -191,6 +191,13 @@ impl Metrics {
     }
 }
 
+impl Metrics {
+    /// The counters whose labels name a model and a replica.
+    pub fn by_replica(&self) -> [&IntCounterVec; 5] {
+        [&self.requests, &self.follow_requests, &self.retries, &self.stream_errors, &self.hangs]
+    }
+}
+
 impl FleetGauges {
     fn new(make: &Maker) -> FleetGauges {
         let replica = ["model", "replica"];

@@ -45,6 +45,8 @@ pub struct Snapshot {
 pub struct ReplicaSnapshot {
     /// `host:port`, or `host:port#rank`.
     pub name: String,
+    /// The name of its engine.
+    pub engine: String,
     pub state: State,
     /// Why it is not up.
     pub trouble: Option<Trouble>,
@@ -128,6 +130,7 @@ impl Router {
                     self.caches.capacity(id, self.settings.admission.kv_cache_tokens);
                 ReplicaSnapshot {
                     name: self.replica_name(&self.target(id)),
+                    engine: engine.spec.name.clone(),
                     state: engine.state(),
                     trouble: engine.health.trouble(),
                     drained: self.is_drained(engine),

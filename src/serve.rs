@@ -42,11 +42,12 @@ const POOL_SIZE: usize = 1024;
 /// to a process that was started with `upgrade`.
 ///
 /// # Errors
-/// If the configuration does not check, an address cannot be listened on, the process to take over from does not hand over,
-/// or the system gives no thread.
+/// If the configuration does not check, the state file is no file, an address cannot be listened on, the process to take over
+/// from does not hand over, or the system gives no thread.
 pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
     panics::watch();
     let config = Config::load(path).map_err(|faults| faults.sentence())?;
+    config.server.state_file.as_deref().map(state::check_place).transpose()?;
     let place = upgrade::place(&config, path);
     let mut taker = upgrade.then(|| Taker::wait(&place)).transpose()?;
     let sockets = sockets::open(&config, taker.as_mut())?;

@@ -111,10 +111,22 @@ fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+/// Looks at what stands where the file is to be. What is no file is not Homing's to move away, nor to wait at.
+///
+/// # Errors
+/// If it is a folder, a device or the like.
+pub fn check_place(path: &Path) -> Result<(), String> {
+    match path.metadata() {
+        Ok(found) if !found.is_file() => {
+            Err(format!("server.state_file: expected a file, or nothing so far: {} is something else", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Reads the file. None: there is none, or it is of no use; then it is set aside, so that it can be looked at.
 pub fn read(path: &Path) -> Option<State> {
     let why = match read_bytes(path) {
-        Ok(bytes) if bytes.len() as u64 > STATE_MAX => format!("it is larger than {STATE_MAX} bytes"),
         Ok(bytes) => match State::from_bytes(&bytes) {
             Ok(state) => return Some(state),
             Err(why) => why.into(),
@@ -131,8 +143,12 @@ pub fn read(path: &Path) -> Option<State> {
 }
 
 fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    if file.metadata()?.len() > STATE_MAX {
+        return Err(io::Error::other(format!("it is larger than {STATE_MAX} bytes")));
+    }
     let mut bytes = Vec::new();
-    File::open(path)?.take(STATE_MAX + 1).read_to_end(&mut bytes)?;
+    file.take(STATE_MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -147,3 +147,24 @@ async fn a_file_of_no_use_is_set_aside_with_a_warning() {
     assert!(aside.exists());
     balancer.ask(&turn(0)).await.is("placed");
 }
+
+/// A folder or a socket named by mistake is not moved away.
+#[tokio::test]
+async fn what_is_no_file_is_left_alone() {
+    let engines = engines::<1>().await;
+    let folder = TempDir::new().unwrap();
+    let (directory, socket) = (folder.path().join("directory"), folder.path().join("socket"));
+    std::fs::create_dir(&directory).unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let file = folder.path().join("homing.yaml");
+    for place in [&directory, &socket] {
+        std::fs::write(&file, crate::harness::config::complete(&config(&engines, place)).to_string()).unwrap();
+        for upgrade in [&[][..], &["--upgrade"]] {
+            let serve = [&["serve", "--config", file.to_str().unwrap()][..], upgrade].concat();
+            let run = terminal::run(&serve, &[]).await;
+            assert!(!run.ok && run.stderr.contains("server.state_file: expected a file"), "{run:?}");
+        }
+    }
+    let left = std::fs::read_dir(&folder).unwrap().count();
+    assert_eq!((left, directory.is_dir()), (3, true), "nothing was made or moved");
+}

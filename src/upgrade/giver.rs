@@ -27,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The old process's end of a hand-over.
 pub struct Giver {
     pub place: PathBuf,
-    /// None while they are being handed over, and once they are closed.
+    /// None once they are closed.
     pub sockets: Mutex<Option<Vec<Socket>>>,
     pub key: RoutingKey,
     pub live: Current,
@@ -41,24 +41,21 @@ impl Giver {
     /// Hands over to the process that waits. Blocks until that is done. Returns whether it is; if not, everything goes on
     /// as before.
     fn hand_over(&self) -> bool {
-        let Some(sockets) = self.sockets.lock().take() else { return false };
-        match self.try_hand_over(&sockets) {
+        match self.try_hand_over() {
             Ok(()) => {
                 info!("handed over: the new process takes all new connections");
                 true
             }
             Err(why) => {
                 error!("nothing was handed over at {}, and this process serves on: {why}", self.place.display());
-                *self.sockets.lock() = Some(sockets);
                 false
             }
         }
     }
 
-    fn try_hand_over(&self, sockets: &[Socket]) -> Result<(), String> {
+    fn try_hand_over(&self) -> Result<(), String> {
         let mut wire = Wire::new(connect(&self.place)?).map_err(broken)?.ok_or(OTHER_VERSION)?;
-        let addresses = sockets.iter().map(|socket| socket.address).collect();
-        wire.send_offer(&Offer { key: self.key, sockets: addresses }, sockets)?;
+        self.offer(&mut wire)?;
         wire.hear(Word::Ready)?;
         wire.send_state(&State::of(&self.live.load().fleet, self.key).to_bytes()?)?;
         wire.hear(Word::Taken)?;
@@ -69,6 +66,14 @@ impl Giver {
         })?;
         self.activity.linger();
         Ok(())
+    }
+
+    /// Offers the sockets. They stay where they are, for an end of this process closes them also while it hands over.
+    fn offer(&self, wire: &mut Wire) -> Result<(), String> {
+        let sockets = self.sockets.lock();
+        let sockets = sockets.as_ref().ok_or("this process was told to end meanwhile")?;
+        let addresses = sockets.iter().map(|socket| socket.address).collect();
+        wire.send_offer(&Offer { key: self.key, sockets: addresses }, sockets)
     }
 }
 

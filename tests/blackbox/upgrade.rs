@@ -1,7 +1,7 @@
 //! A new process takes over from a running one, and no client notices.
 
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -230,6 +230,28 @@ async fn an_upgrade_that_fails_is_a_sentence_and_the_old_process_serves_on() {
     std::fs::set_permissions(place.parent().unwrap(), std::fs::Permissions::from_mode(0o700)).unwrap();
     let new = upgrade(&balancer).await;
     new.ask(&ask("after")).await.is("sticky");
+}
+
+/// A process that is told to end while it hands over refuses connections from then on, as any that ends.
+#[tokio::test]
+async fn an_end_during_a_hand_over_closes_the_sockets() {
+    let engines = engines::<1>().await;
+    let balancer = Balancer::start(config(&engines)).await;
+    let gate = Gate::shut();
+    engines[0].holds(&gate);
+    let answer = ask_all(balancer.listen, [ask("in flight")]).remove(0);
+    engines[0].saw("the request", |seen| !seen.requests.is_empty()).await;
+    // A new process that says nothing.
+    let place = balancer.path("upgrade/socket");
+    std::fs::DirBuilder::new().mode(0o700).create(place.parent().unwrap()).unwrap();
+    let silent = tokio::net::UnixListener::bind(&place).unwrap();
+    balancer.signal(Signal::SIGQUIT);
+    let _connection = within("the old process", silent.accept()).await.unwrap();
+    balancer.signal(Signal::SIGTERM);
+    let connect = async || tokio::net::TcpStream::connect(balancer.listen).await;
+    until("a refusal", async || connect().await.is_err().then_some(())).await;
+    gate.open();
+    assert_eq!(within("the answer", answer).await.unwrap().status, 200);
 }
 
 /// As systemd hears it, whose unit says `Type=notify` and `NotifyAccess=all`.

@@ -133,11 +133,24 @@ impl Admin {
         }
         let text = answer.body_mut().with_config().limit(ANSWER_MAX).read_to_string();
         let text = text.map_err(|error| format!("homing: the answer of {url} broke off: {error}"))?;
-        let value: Value =
+        let mut value: Value =
             serde_json::from_str(&text).map_err(|_| format!("homing: what answers at {url} is no Homing"))?;
+        make_printable(&mut value);
         match value["error"].as_str() {
             Some(error) => Err(format!("homing: {url} answers {}: {error}", answer.status().as_u16())),
             None => Ok(value),
         }
+    }
+}
+
+/// Takes from what is shown all that a terminal would obey: it may not be Homing that answers.
+fn make_printable(value: &mut Value) {
+    match value {
+        Value::String(text) if text.contains(char::is_control) => {
+            *text = text.replace(char::is_control, "\u{fffd}");
+        }
+        Value::Array(values) => values.iter_mut().for_each(make_printable),
+        Value::Object(fields) => fields.values_mut().for_each(make_printable),
+        _ => {}
     }
 }

@@ -14,6 +14,9 @@ use crate::figures::{DASH, count, date_time, percent, seconds, short};
 /// How often it is shown anew.
 const EVERY: Duration = Duration::from_secs(2);
 
+/// The last second of the year 9999, in seconds since 1970: later ones have no date.
+const SINCE_MAX: u64 = 253_402_300_799;
+
 /// The least that is left of a replica's name.
 const NAME_MIN: usize = 12;
 
@@ -132,7 +135,7 @@ impl Model {
             percent(sticky, sticky + spilled),
         );
         let requests = placed + sticky + spilled + client_pinned + balanced + unrouted;
-        let since = date_time(UNIX_EPOCH + Duration::from_secs(self.since));
+        let since = date_time(UNIX_EPOCH + Duration::from_secs(self.since.min(SINCE_MAX)));
         let foot = format!(
             "{} requests since {since} UTC, {} conversations of at most {}",
             count(requests),

@@ -153,3 +153,22 @@ async fn watching_goes_on_and_says_what_changes() {
     line("a balancer that is gone", "nothing answers at").await;
     watching.kill().await.expect("it ends");
 }
+
+/// Whatever answers there, the terminal is not made to obey it.
+#[tokio::test]
+async fn what_is_shown_has_no_control_characters() {
+    let engines = engines::<1>().await;
+    let balancer = Balancer::start(one_model(&engines, json!({}))).await;
+    let mut routing = balancer.ask_admin(&Ask::get("/routing")).await.json();
+    routing["models"][0]["model"] = json!("\u{1b}[31mred\u{7}");
+    routing["models"][0]["since"] = json!(u64::MAX);
+    let other = Engine::start().await;
+    let refusal = json!({"error": "no\u{1b}[31m"});
+    for (status, answer, said) in [("200 OK", routing, "red"), ("404 Not Found", refusal, "404: no")] {
+        other.answers(move |_| Answer::json(status, &answer));
+        let shown = run(&["status", "--admin", &other.url()], &[]).await;
+        let text = shown.stdout + &shown.stderr;
+        assert!(text.contains(said), "{text}");
+        assert!(!text.contains(|char: char| char.is_control() && char != '\n'), "{text:?}");
+    }
+}

@@ -14,6 +14,8 @@ pub struct Hold {
     /// Until when at most; none: nothing is held back.
     until: Option<Instant>,
     held: Vec<HttpTask>,
+    /// Of the bodies held.
+    bytes: usize,
 }
 
 /// What becomes of a piece of the answer.
@@ -28,7 +30,7 @@ pub enum Passed {
 impl Hold {
     /// Holds the answer back that begins now.
     pub fn begin(&mut self, until: Instant) {
-        *self = Hold { until: Some(until), held: Vec::new() };
+        *self = Hold { until: Some(until), ..Hold::default() };
     }
 
     /// Lets the next piece pass, and with it what was held.
@@ -53,8 +55,11 @@ impl Hold {
             {
                 return Passed::Failed(error);
             }
+            // What was held before is not looked at again: an engine may send its comments byte by byte.
+            self.bytes += pieces.iter().map(bytes).sum::<usize>();
+            let ends = pieces.iter().any(HttpTask::is_end);
             self.held.append(&mut pieces);
-            if !self.held.iter().any(HttpTask::is_end) && self.bytes() <= BYTES_MAX {
+            if !ends && self.bytes <= BYTES_MAX {
                 return Passed::Held;
             }
         }
@@ -67,12 +72,11 @@ impl Hold {
         self.held.append(&mut pieces);
         std::mem::take(&mut self.held)
     }
+}
 
-    fn bytes(&self) -> usize {
-        let bytes = |piece: &HttpTask| match piece {
-            HttpTask::Body(Some(bytes), _) => bytes.len(),
-            _ => 0,
-        };
-        self.held.iter().map(bytes).sum()
+fn bytes(piece: &HttpTask) -> usize {
+    match piece {
+        HttpTask::Body(Some(bytes), _) => bytes.len(),
+        _ => 0,
     }
 }

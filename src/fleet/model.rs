@@ -74,7 +74,6 @@ impl Model {
         let change = Change::between(&self.known.load(), &engines);
         self.known.store(Arc::new(engines));
         self.set(&mut router, &settings);
-        self.kept.put_back(&mut router);
         drop(router);
         self.wake();
         Some(change)
@@ -95,6 +94,7 @@ impl Model {
             }
         }
         self.set_engines(router, &known);
+        self.kept.put_back(router);
     }
 
     /// The model is served no more: those who wait for room go on as they are, since nobody looks after them from now on.

@@ -160,7 +160,8 @@ impl Router {
         let displaced = self.newcomer(key).is_displaced();
         if displaced || !self.returning.is_empty() {
             let busy = |id: &ReplicaId| self.replicas[id.index()].in_flight >= self.settings.spill_threshold;
-            let ready = self.candidates.iter().copied().filter(|id| !self.rests(*id, now) && !busy(id));
+            let peers = self.peers();
+            let ready = self.candidates.iter().copied().filter(|id| !self.rests(*id, peers, now) && !busy(id));
             let ready: Vec<ReplicaId> = ready.collect();
             if displaced && let Some((replica, tokens)) = self.least_held(ready.iter().copied()) {
                 return Some(Fit { replica, by: Placement::LeastHeld { tokens } });

@@ -3,18 +3,19 @@
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 APT_NEEDS := $(strip $(if $(shell command -v cmake),,cmake) $(if $(shell command -v cc),,build-essential))
 
-.PHONY: help setup build run demo test fuzz chaos lint bench measurements test-vllm record-vllm-cache test-clients setup-browser test-browser screenshots test-prometheus
+.PHONY: help setup build run demo test fuzz chaos lint bench bench-edge setup-bench-edge measurements test-vllm record-vllm-cache test-clients setup-browser test-browser screenshots test-prometheus
 
 help:
 	@echo 'make setup      install what is missing to build (cmake and a C compiler, through apt)'
 	@echo 'make build      build the balancer, optimised, and its bench: target/release/homing, homing-bench'
 	@echo 'make run        serve conf/homing.yaml'
-	@echo 'make demo       four simulated replicas, the balancer, a few conversations; runs until Ctrl-C'
+	@echo 'make demo       four simulated replicas, the balancer, a load that crosses the knee and back; runs until Ctrl-C'
 	@echo 'make test       all tests that need nothing but this machine'
 	@echo 'make fuzz       the fuzzers for longer: a minute each, or FUZZ_SECONDS=600'
 	@echo 'make chaos      32 sessions while replicas fail at random, every answer checked: 10 minutes, or CHAOS="--seconds 60 --seed 1"'
 	@echo 'make lint       formatting and clippy, warnings denied'
-	@echo 'make bench      the benchmarks, as tables'
+	@echo 'make bench      the benchmarks, as tables and as JSON'
+	@echo 'make bench-edge only what a request costs beside nginx and HAProxy (fetched from Debian, not installed)'
 	@echo 'make measurements  simulate what docs/measurements.md shows and draw its plots anew'
 	@echo 'make test-browser  the page in a headless Chromium (installed through apt, with Node.js)'
 	@echo 'make screenshots   pictures of the page under load, into target/screenshots/'
@@ -54,9 +55,24 @@ lint: setup
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
-bench: setup
+bench: setup bench-edge
 	cargo bench --locked --bench leave --bench page
-	cargo bench --locked --package homing-bench --bench routing --bench peek
+	cargo bench --locked --package homing-bench --bench routing
+
+bench-edge: setup setup-bench-edge
+	cargo build --release --locked --bin homing
+	cargo bench --locked --package homing-bench --bench edge
+
+BENCH_EDGE_PACKAGES := nginx haproxy liblua5.3-0 libopentracing-c-wrapper0 libopentracing1
+
+# nginx and HAProxy from Debian, unpacked and not installed: no service of theirs starts.
+setup-bench-edge:
+ifeq ($(wildcard target/edge/usr/sbin/haproxy),)
+	$(SUDO) apt-get update -qq
+	mkdir -p target/edge
+	cd target/edge && apt-get download -qq $(BENCH_EDGE_PACKAGES)
+	cd target/edge && for package in *.deb; do dpkg -x $$package .; done
+endif
 
 RAMP := target/release/homing-bench ramp --seeds 5
 

@@ -1,13 +1,18 @@
 //! What the page costs the balancer with many replicas: the time to serve a part, and the share of a core that an open page
-//! takes.
+//! takes; and what its charts cost with a full hour of history, which no benchmark can wait for.
 
 #[allow(dead_code, unused_imports, reason = "the harness serves the tests; this uses a part of it")]
 #[path = "../tests/blackbox/harness/mod.rs"]
 mod harness;
 
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use harness::{Ask, Balancer, Client, Engine, model};
+use homing::admin::charts;
+use homing::config::Config;
+use homing::fleet::Fleet;
+use homing::history::{Ended, History, Span};
 use serde_json::{Value, json};
 
 const MODELS: usize = 20;
@@ -29,6 +34,53 @@ fn main() {
         measure(&format!("{MODELS} models, {ENGINES} replicas in all"), spread).await;
         measure(&format!("{MODELS} models of {ENGINES} replicas each"), |_| engines.iter().collect()).await;
     });
+    full_hour();
+}
+
+/// The charts as the balancer makes them, of histories that are full.
+fn full_hour() {
+    let models: Vec<Value> = (0..MODELS)
+        .map(|index| json!({"name": format!("model-{index}"), "replicas": [{"url": "http://127.0.0.1:8101"}]}))
+        .collect();
+    let config = Config::parse(Path::new("homing.yaml"), &json!({"models": models}).to_string()).expect("it checks");
+    for span in [Span::Hour, Span::Day] {
+        let fleet = Fleet::new(&config);
+        fleet.models().iter().for_each(|model| fill(&mut model.history.lock(), span));
+        let mut took = Vec::new();
+        let mut bytes = 0;
+        for _ in 0..POLLS {
+            let asked = Instant::now();
+            bytes = charts(&fleet, &format!("span={}&width=1200", span.name())).len();
+            took.push(asked.elapsed());
+        }
+        took.sort();
+        let (median, longest) = (took[POLLS / 2], took[POLLS - 1]);
+        println!(
+            "the charts of a full {}: median {median:?}, longest {longest:?}, {} KiB; an open page takes {:.2} % of a core for them",
+            span.name(),
+            bytes >> 10,
+            100.0 * median.as_secs_f64() / PARTS[2].1
+        );
+    }
+}
+
+/// Fills every bucket of a span, with requests that differ.
+fn fill(history: &mut History, span: Span) {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).expect("the present is after 1970").as_secs();
+    let buckets = span.buckets() as u64;
+    for bucket in 1..=buckets {
+        for request in 0..20 {
+            history.note(&Ended {
+                routed: true,
+                prompt: Some(10_000 + 500 * ((bucket + request) % 7)),
+                cached: Some(900 * ((bucket * request) % 11)),
+                completion: 200 + bucket % 13,
+                first_byte_s: Some(0.1 * (1 + (bucket + request) % 17) as f64),
+                parked_s: (request % 5 == 0).then_some((bucket % 9) as f64),
+            });
+        }
+        history.tick((now_s / span.step_s() - buckets + bucket) * span.step_s(), bucket % 4);
+    }
 }
 
 async fn measure<'a>(what: &str, engines_of: impl Fn(usize) -> Vec<&'a Engine>) {

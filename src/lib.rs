@@ -4,7 +4,7 @@
 //! `proxy` sends it, and what the answer says of its tokens is counted as it passes. [`callers`] says who may ask at all.
 //! [`config`] and `admin` look in from the sides, and [`terminal`] asks `admin`. `ARCHITECTURE.md` has the map and the invariants.
 
-mod admin;
+pub mod admin;
 pub mod callers;
 pub mod config;
 mod decisions;
@@ -22,6 +22,7 @@ mod serve;
 mod sockets;
 pub mod state;
 pub mod terminal;
+mod traces;
 mod upgrade;
 
 pub use serve::serve;

@@ -35,6 +35,7 @@ pub struct Metrics {
     pub caller_in_flight: IntGaugeVec,
     pub discovery_failures: IntCounterVec,
     pub limits_hit: IntCounterVec,
+    pub spans: IntCounterVec,
     pub panics: IntCounter,
     pub tls_handshakes: IntCounterVec,
     pub connections: IntGauge,
@@ -136,11 +137,11 @@ impl Metrics {
                 &["model", "engine"],
             ),
             last_reload_successful,
-            reloads: make.outcomes("homing_reloads_total", "Configuration reloads.", ["ok", "refused"]),
+            reloads: make.outcomes("homing_reloads_total", "Configuration reloads.", &["ok", "refused"]),
             state_writes: make.outcomes(
                 "homing_state_writes_total",
                 "Times that the state file was to be written.",
-                ["ok", "failed"],
+                &["ok", "failed"],
             ),
             caller_requests: make.counters(
                 "homing_caller_requests_total",
@@ -166,6 +167,11 @@ impl Metrics {
                 "homing_discovery_failures_total",
                 "Looks for a model's replicas that found none, after which those known stay.",
                 &["model"],
+            ),
+            spans: make.outcomes(
+                "homing_spans_total",
+                "Spans for the collector of traces; dropped: too many waited; failed: it did not take them.",
+                &["sent", "dropped", "failed"],
             ),
             limits_hit: make.counters("homing_limits_hit_total", "Times that a limit was reached.", &["limit"]),
             panics: make
@@ -361,7 +367,7 @@ impl Maker {
     }
 
     /// Counters of what is rare, by its outcome: at 0 from the start, so that the first of a kind is an increase.
-    fn outcomes(&self, name: &str, help: &str, outcomes: [&str; 2]) -> IntCounterVec {
+    fn outcomes(&self, name: &str, help: &str, outcomes: &[&str]) -> IntCounterVec {
         let counters = self.counters(name, help, &["outcome"]);
         outcomes.iter().for_each(|outcome| drop(counters.with_label_values(&[outcome])));
         counters

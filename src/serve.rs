@@ -28,6 +28,7 @@ use crate::reload::{ReloadService, Reloader};
 use crate::request::{KeyHasher, RoutingKey};
 use crate::sockets::{self, Sockets};
 use crate::state::{self, Keeper};
+use crate::traces::Traces;
 use crate::upgrade::{self, Giver, Role, Signals, Socket, Taker};
 
 /// Pingora sleeps this long after a shutdown began before it stops its runtimes, whatever is in flight. The shutdown
@@ -54,6 +55,7 @@ pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
     let bound = sockets::bound(&sockets, Role::Clients);
     let listeners = Arc::new(Listeners::new(&config.listen, &bound)?);
     let access_log = AccessLog::start().map_err(|error| format!("the access log has no thread: {error}"))?;
+    let traces = config.traces.as_deref().map(Traces::start).transpose()?;
     let live: Current = Arc::new(ArcSwap::from_pointee(Live::new(&config)));
     let key = match &taker {
         Some(taker) => taker.key,
@@ -89,6 +91,7 @@ pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
         fetcher: Fetcher::default(),
         access_log: access_log.clone(),
         decisions: decisions.clone(),
+        traces: traces.clone(),
     };
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let admin = Admin { live: live.clone(), reloader: reloader.clone(), decisions, explainer, since };
@@ -127,7 +130,7 @@ pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
     };
     server.add_service(background_service(
         "shutdown",
-        Lasting(Shutdown { activity, live, access_log, keeper: keeper.clone() }),
+        Lasting(Shutdown { activity, live, access_log, traces, keeper: keeper.clone() }),
     ));
     server.run(RunArgs { shutdown_signal: Box::new(Signals(Arc::new(giver))) });
     // After SIGINT; every other end is the shutdown service's.
@@ -211,6 +214,7 @@ struct Shutdown {
     activity: Arc<Activity>,
     live: Current,
     access_log: AccessLog,
+    traces: Option<Traces>,
     keeper: Option<Arc<Keeper>>,
 }
 
@@ -234,6 +238,7 @@ impl BackgroundService for Shutdown {
             None => info!("stopped: nothing was cut off"),
         }
         self.access_log.flush();
+        self.traces.as_ref().inspect(|traces| traces.flush());
         self.keeper.as_ref().inspect(|keeper| keeper.write());
         std::process::exit(0);
     }

@@ -228,6 +228,20 @@ fn an_engine_url_has_one_spelling() {
 }
 
 #[test]
+fn spans_go_to_an_http_url_or_nowhere() {
+    let traces = |endpoint: &str| parse(&format!("traces: {{endpoint: '{endpoint}'}}\n{MINIMAL}"));
+    assert_eq!(sound(MINIMAL).traces, None);
+    let url = "http://127.0.0.1:4318/v1/traces";
+    assert_eq!(traces(url).expect("it checks").traces.as_deref(), Some(url));
+    for wrong in
+        ["https://collector:4318/v1/traces", "127.0.0.1:4318", "http://me@collector/v1/traces", "grpc://collector"]
+    {
+        let faults = traces(wrong).expect_err(wrong);
+        assert!(faults.iter().any(|fault| fault.message.contains("traces.endpoint: expected an http URL")), "{wrong}");
+    }
+}
+
+#[test]
 fn a_secret_comes_from_beside_the_file_and_hides() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("secret");
     fs::create_dir_all(&folder).expect("the folder for tests can be written");
@@ -340,6 +354,7 @@ fn every_setting_stands_in_the_document_and_the_reference() {
         ("server.http2.", "server: {http2: {x: 1}}".into()),
         ("session.", "session: {x: 1}".into()),
         ("scrape.", "scrape: {x: 1}".into()),
+        ("traces.", "traces: {x: 1}".into()),
         ("models[].", "models: [{x: 1}]".into()),
         ("models[].tls.", "models: [{tls: {x: 1}}]".into()),
         ("models[].admission.", "models: [{admission: {x: 1}}]".into()),

@@ -31,6 +31,7 @@ use crate::reload::Reloader;
 use crate::request::Dialect;
 use query::Query;
 
+pub use page::charts;
 pub use ticker::HistoryService;
 
 /// Answers on the admin address.

@@ -20,10 +20,11 @@ pub(super) fn config(root: &Place, folder: &Path) -> Config {
         let admin = admin(&s.place("admin"), &mut bound, folder);
         let (server, session) = (server(&s.place("server"), folder), session(&s.place("session")));
         let (scrape, callers) = (scrape(&s.place("scrape")), s.place("callers"));
+        let traces = s.place("traces").section(|s| s.get("endpoint", None, |place| collector(place).map(Some)));
         let models = models(&s.place("models"), &bound, folder).unwrap_or_default();
         let named = models.iter().all(|model| model.name.is_some());
         let callers = callers.is_given().then(|| callers::read(&callers, named, folder)).flatten();
-        Config { listen, admin, server, session, scrape, callers, models }
+        Config { listen, admin, server, session, scrape, traces, callers, models }
     })
 }
 
@@ -174,6 +175,16 @@ fn scrape(place: &Place) -> Scrape {
         timeout: s.within("timeout", &settings::SCRAPE_TIMEOUT),
         max_bytes: s.within("max_size", &settings::SCRAPE_SIZE).0,
     })
+}
+
+/// Where a collector of traces is asked.
+fn collector(place: &Place) -> Option<String> {
+    let is_collector = |text: &str| {
+        let uri: Uri = text.parse().ok()?;
+        let plain = uri.scheme_str() == Some("http") && uri.authority().is_some_and(|own| !own.as_str().contains('@'));
+        plain.then(|| text.to_owned())
+    };
+    place.value("an http URL, such as http://127.0.0.1:4318/v1/traces", is_collector)
 }
 
 fn models(place: &Place, bound: &[SocketAddr], folder: &Path) -> Option<Vec<Model>> {

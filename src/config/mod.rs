@@ -52,6 +52,8 @@ pub struct Config {
     pub server: Server,
     pub session: SessionRules,
     pub scrape: Scrape,
+    /// Where spans are sent: a collector's address for OTLP over HTTP. `None`: nowhere.
+    pub traces: Option<String>,
     /// `None`: anyone may call.
     pub callers: Option<Vec<Caller>>,
     /// At least one; names differ, and a nameless one stands alone.
@@ -303,6 +305,9 @@ impl Config {
         }
         if self.server.state_file != new.server.state_file {
             settings.push("server.state_file");
+        }
+        if self.traces != new.traces {
+            settings.push("traces.endpoint");
         }
         if self.server.upgrade_socket != new.server.upgrade_socket {
             settings.push("server.upgrade_socket");

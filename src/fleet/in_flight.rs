@@ -1,5 +1,7 @@
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::revive::hang_limit;
 use super::{Engine, Model, Routed, now};
 use crate::panics::contained_now;
 use crate::routing::{Ask, CacheOutcome, ConversationHash, Decision, Key, Reason, Retry, Router, Target, Tokens, Turn};
@@ -73,6 +75,12 @@ impl InFlight {
         drop(router);
         let (way, tried) = (Way::Follows(target), vec![target.engine]);
         Some(Routed::Sent(InFlight { model, ask, way, engine, replica, reason: None, tried, counted_in: false }))
+    }
+
+    /// After how long a silence the engine that it is sent to now would count as hung.
+    pub fn hang_limit(&self) -> Duration {
+        let reading = self.model.router.lock().reading_time(self.target().engine);
+        hang_limit(&self.model, reading)
     }
 
     /// For asking later whether it could go to an engine not yet tried.

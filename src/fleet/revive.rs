@@ -24,6 +24,12 @@ const TOKEN_MAX: Duration = Duration::from_secs(20);
 /// Bytes of an answer to it.
 const ANSWER_MAX: u64 = 1 << 20;
 
+/// After how long a silence an engine counts as hung; `reading` is what the longest prompt in flight there should take to read.
+pub(super) fn hang_limit(model: &Model, reading: Option<Duration>) -> Duration {
+    let reading = reading.unwrap_or_default().saturating_mul(READING_FACTOR);
+    model.settings().timeouts.hang.max(reading)
+}
+
 /// Judges, after a check of an engine, whether it hangs, or does so no more.
 pub(super) fn judge(fetcher: &Arc<Fetcher>, model: &Arc<Model>, index: usize, engine: &Arc<Engine>) {
     let Some(reading) = model.note_of(index, engine, |router| router.reading_time(index)) else { return };
@@ -33,8 +39,7 @@ pub(super) fn judge(fetcher: &Arc<Fetcher>, model: &Arc<Model>, index: usize, en
         model.learn(index, engine, "", |router| router.set_suspect(index, None));
         return;
     }
-    let most = model.settings().timeouts.hang.max(READING_FACTOR * reading.unwrap_or_default());
-    if engine.life.is_hung() || !engine.life.tells() || silent < most {
+    if engine.life.is_hung() || !engine.life.tells() || silent < hang_limit(model, reading) {
         return;
     }
     METRICS.hangs.with_label_values(&[model.label(), &engine.name]).inc();

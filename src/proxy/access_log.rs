@@ -76,6 +76,8 @@ fn write_all(waiting: &Receiver<Message>) {
 pub struct Line<'a> {
     pub at: SystemTime,
     pub request_id: &'a str,
+    /// The trace that it belongs to, as its client says.
+    pub traceparent: Option<&'a str>,
     pub method: &'a str,
     pub path: &'a str,
     /// Its name, where callers are configured.
@@ -118,6 +120,7 @@ struct JsonLine<'a> {
     cached_tokens: Option<u64>,
     completion_tokens: Option<u64>,
     cache: Option<&'a str>,
+    traceparent: Option<&'a str>,
 }
 
 impl Line<'_> {
@@ -142,6 +145,7 @@ impl Line<'_> {
             cached_tokens: self.usage.and_then(|usage| usage.cached),
             completion_tokens: self.usage.map(|usage| usage.completion),
             cache: self.cache,
+            traceparent: self.traceparent,
         };
         serde_json::to_string(&line).unwrap_or_default()
     }
@@ -152,7 +156,7 @@ impl Line<'_> {
         let number = |value: Option<u64>| value.map_or("-".to_owned(), |number| number.to_string());
         format!(
             "{} {} {} {} caller={} model={} replica={} decision={} status={} error={} in={} out={} first_byte={} total={:.3} \
-             parked={} prompt={} cached={} completion={} cache={}",
+             parked={} prompt={} cached={} completion={} cache={} traceparent={}",
             rfc3339(self.at),
             self.request_id,
             self.method,
@@ -172,6 +176,7 @@ impl Line<'_> {
             number(self.usage.and_then(|usage| usage.cached)),
             number(self.usage.map(|usage| usage.completion)),
             or_dash(self.cache),
+            or_dash(self.traceparent),
         )
     }
 }

@@ -150,9 +150,8 @@ fn serves(context: &Context) {
 
 /// Holds a stream back until its first event.
 fn hold(context: &mut Context) {
-    if let Some(model) = &context.model {
-        let most = model.settings().timeouts.hang + HOLD_BEYOND_HANG;
-        context.hold_answer(Instant::now() + most);
+    if let Some(in_flight) = &context.in_flight {
+        context.hold_answer(Instant::now() + in_flight.hang_limit() + HOLD_BEYOND_HANG);
     }
 }
 

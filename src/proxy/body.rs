@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::{Version, header};
 use pingora::protocols::http::ServerSession;
-use tokio::time::{Instant, timeout_at};
+use pingora_timeout::timeout;
 
 use super::buffered::Reservation;
 use super::error::OwnError;
@@ -34,20 +34,28 @@ pub async fn read(
     if expects_continue(session) {
         answer_continue(session).await?;
     }
-    let deadline = Instant::now() + limits.body_read;
+    let all = read_all(session, reservation, limits, announced);
+    timeout(limits.body_read, all).await.unwrap_or_else(|_| Err(too_slow(limits)))
+}
+
+async fn read_all(
+    session: &mut ServerSession,
+    reservation: &mut Reservation,
+    limits: &Limits,
+    announced: Option<u64>,
+) -> Result<Bytes, OwnError> {
     let mut first: Option<Bytes> = None;
     let mut all = BytesMut::new();
     let mut length = 0;
     loop {
-        let chunk = match timeout_at(deadline, session.read_request_body()).await {
-            Ok(Ok(Some(chunk))) => chunk,
-            Ok(Ok(None)) => break,
-            Ok(Err(_)) => {
+        let chunk = match session.read_request_body().await {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => break,
+            Err(_) => {
                 // Pingora takes some broken bodies for finished: what follows is no request.
                 session.set_keepalive(None);
                 return Err(OwnError::UnreadableBody);
             }
-            Err(_) => return Err(too_slow(limits)),
         };
         length += chunk.len() as u64;
         if length > limits.body_bytes {
@@ -73,8 +81,9 @@ pub async fn read(
 
 /// Reads on what a refused client still sends, for a while: a connection closed on unread bytes loses the answer.
 pub async fn linger(session: &mut ServerSession) {
-    let deadline = Instant::now() + LINGER;
-    while let Ok(Ok(Some(_))) = timeout_at(deadline, session.read_request_body()).await {}
+    let rest = async { while let Ok(Some(_)) = session.read_request_body().await {} };
+    // Whether it came or the time is over: nothing is left to do.
+    let _ = timeout(LINGER, rest).await;
 }
 
 fn announced_length(session: &ServerSession) -> Option<u64> {

@@ -1,3 +1,4 @@
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,6 +10,7 @@ use super::activity::Busy;
 use super::answer::UsageTap;
 use super::buffered::{Buffered, Reservation};
 use super::changes::Changes;
+use super::cork::Cork;
 use super::error::OwnError;
 use super::patience::Patience;
 use super::replay::Wrapped;
@@ -47,6 +49,8 @@ pub struct Context {
     pub changes: Changes,
     /// What it is for, once that is known.
     pub model: Option<Arc<Model>>,
+    /// When it was read whole, and when it was decided where it goes or that it waits.
+    pub deciding: Option<(Instant, Instant)>,
     /// How long it waited for room, if it had to.
     pub parked: Option<Duration>,
     /// When it was first sent on.
@@ -87,6 +91,7 @@ impl Context {
             stores: false,
             changes: Changes::default(),
             model: None,
+            deciding: None,
             parked: None,
             sent: None,
             in_flight: None,
@@ -105,6 +110,13 @@ impl Context {
     /// Lets the session stand as one whose body is already read.
     pub fn wrap_body(&mut self, session: &mut Session, body: bytes::Bytes) {
         self.wrapped = Some(super::replay::wrap(&mut session.downstream_session, body));
+    }
+
+    /// Holds the head of the request back on the engine's `connection` until its body follows, if it has one.
+    pub fn cork(&self, connection: RawFd) {
+        if let Some(wrapped) = self.wrapped.as_ref().filter(|_| self.sent_bytes > 0) {
+            wrapped.draw_after_body(Cork::new(connection));
+        }
     }
 
     /// Lets the body go: an answer has begun, so it will not be sent again. A stream may run for long after that.

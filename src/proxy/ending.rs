@@ -10,10 +10,12 @@ use pingora_proxy::{FailToProxy, Session};
 
 use super::access_log::Line;
 use super::error::OwnError;
+use super::spans::{self, Whole};
 use super::{Context, PANIC, Proxy, cors, patience};
 use crate::fleet::InFlight;
 use crate::metrics::METRICS;
 use crate::request::endpoint;
+use crate::request::traceparent::TraceParent;
 use crate::request::usage::Usage;
 use crate::routing::{CacheOutcome, Tokens};
 
@@ -156,17 +158,27 @@ impl Proxy {
             METRICS.caller_requests.with_label_values(&[caller, status_class(status)]).inc();
             usage.inspect(|usage| count_caller_tokens(caller, usage));
         }
+        let header = session.req_header();
+        let (method, path) = (endpoint::shown_method(&header.method), endpoint::shown(header.uri.path()));
+        let error = context.own_error.as_ref().map(|error| error.code()).or(context.broke_off.then_some("broken"));
+        let trace = TraceParent::of(&header.headers);
+        if let Some(traces) = &self.traces
+            && let Some(spans) = spans::of(context, trace, &Whole { method, path, status, error })
+        {
+            traces.send(spans);
+        }
         self.access_log.write(context.live.server.access_log, || Line {
             at: context.began_at,
             request_id: &context.request_id,
-            method: endpoint::shown_method(&session.req_header().method),
-            path: endpoint::shown(session.req_header().uri.path()),
+            traceparent: trace.map(|trace| trace.text),
+            method,
+            path,
             caller,
             model,
             replica,
             decision: context.in_flight.as_ref().and_then(|in_flight| in_flight.decision()).map(|d| d.name()),
             status,
-            error: context.own_error.as_ref().map(|error| error.code()).or(context.broke_off.then_some("broken")),
+            error,
             bytes_in: context.body_bytes,
             bytes_out: session.downstream_session.body_bytes_sent() as u64,
             first_byte_s,

@@ -1,6 +1,6 @@
 //! Takes a request in: which route it asks, its body, its model, its conversation.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::{HeaderMap, Method, Version, header};
 use pingora::Result;
@@ -69,6 +69,7 @@ impl Proxy {
         }
         context.usage = endpoint.has_usage().then(Default::default);
         context.stores = endpoint.kind == Kind::Responses;
+        let deciding = Instant::now();
         let address = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip());
         let came = Came { header: session.req_header(), body: &body, caller: context.caller.as_deref(), address };
         rehearse("intake");
@@ -76,6 +77,7 @@ impl Proxy {
         callers::allow(context, &asked)?;
         context.model = Some(asked.model.clone());
         let routed = asked.route()?;
+        context.deciding = Some((deciding, Instant::now()));
         context.changes = std::mem::take(&mut asked.changes);
         let body = asked.edited(body);
         context.sent_bytes = body.len() as u64;

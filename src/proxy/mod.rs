@@ -17,6 +17,7 @@ mod callers;
 mod changes;
 mod connection;
 mod context;
+mod cork;
 mod cors;
 mod ending;
 mod error;
@@ -32,15 +33,18 @@ mod patience;
 mod presence;
 mod record;
 mod replay;
+mod spans;
 mod turnstile;
 mod upstream;
 
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::protocols::Digest;
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
@@ -50,6 +54,7 @@ use crate::fleet::Fetcher;
 use crate::live::Current;
 use crate::panics::{Panicked, contained, contained_now, rehearse};
 use crate::request::KeyHasher;
+use crate::traces::Traces;
 
 pub use access_log::AccessLog;
 pub use activity::Activity;
@@ -69,6 +74,8 @@ pub struct Proxy {
     pub fetcher: Fetcher,
     pub access_log: AccessLog,
     pub decisions: Arc<Decisions>,
+    /// Where spans go, if anywhere.
+    pub traces: Option<Traces>,
 }
 
 #[async_trait]
@@ -87,6 +94,19 @@ impl ProxyHttp for Proxy {
     async fn upstream_peer(&self, _session: &mut Session, context: &mut Context) -> Result<Box<HttpPeer>> {
         let peer = contained(upstream::peer(context)).await;
         peer.unwrap_or_else(|panic| failed(panic, context))
+    }
+
+    async fn connected_to_upstream(
+        &self,
+        _session: &mut Session,
+        _reused: bool,
+        peer: &HttpPeer,
+        connection: RawFd,
+        _digest: Option<&Digest>,
+        context: &mut Context,
+    ) -> Result<()> {
+        upstream::cork(peer, connection, context);
+        Ok(())
     }
 
     async fn upstream_request_filter(

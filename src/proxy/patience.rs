@@ -30,6 +30,9 @@ pub fn is_limit(error: &ErrorType) -> bool {
 /// How often one that waits at an engine that hangs looks for another.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// How long one sleeps at most: Pingora's timers cost a fraction of tokio's, but each is kept until it is due, awaited or not.
+const SLEEP_MAX: Duration = Duration::from_secs(10);
+
 /// The patience of one try.
 pub struct Patience {
     engine: Arc<Engine>,
@@ -61,7 +64,12 @@ impl Patience {
         self.passed_ms.store(now().0, Ordering::Relaxed);
     }
 
-    /// Ends when the try is to end.
+    /// Whether something has gone to the client: from then on other limits hold.
+    pub fn has_begun(&self) -> bool {
+        self.last_passed().is_some()
+    }
+
+    /// Ends when the try is to end. To be asked anew once it has begun.
     pub async fn over(&self) -> Box<Error> {
         loop {
             let (due, limit) = self.next_limit();
@@ -70,7 +78,7 @@ impl Patience {
                 return Error::new_up(limit);
             }
             tokio::select! {
-                () = tokio::time::sleep(left) => {}
+                () = pingora_timeout::sleep(left.min(SLEEP_MAX)) => {}
                 () = self.engine.life.hung(), if self.last_passed().is_none() => {
                     if self.elsewhere.is_open() {
                         return Error::new_up(HUNG);

@@ -9,8 +9,11 @@
 //! The trait behind it is public in Pingora but hidden from its documentation; this file is all that leans on it, and
 //! the version of Pingora is pinned for it.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -19,15 +22,15 @@ use futures::Stream;
 use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 use pingora::http::{RequestHeader, ResponseHeader};
-use pingora::protocols::Digest;
 use pingora::protocols::http::custom::CustomMessageWrite;
 use pingora::protocols::http::custom::server::Session as CustomSession;
 use pingora::protocols::http::{HttpTask, ServerSession};
 use pingora::protocols::l4::socket::SocketAddr;
+use pingora::protocols::{Digest, SocketDigest};
 use pingora::{Error, ErrorType, Result};
-
 use tokio::time::sleep_until;
 
+use super::cork::Cork;
 use super::hold::{Hold, Passed};
 use super::patience::Patience;
 use super::presence;
@@ -44,6 +47,8 @@ struct Shared {
     body: Mutex<Bytes>,
     hold: Mutex<Hold>,
     patience: Mutex<Option<Arc<Patience>>>,
+    /// What holds the head of the request back until its body has been written.
+    cork: Mutex<Option<Cork>>,
     /// Whether the client's connection is to end with this answer.
     last: AtomicBool,
 }
@@ -60,7 +65,7 @@ pub fn wrap(downstream: &mut ServerSession, body: Bytes) -> Wrapped {
     let shared = Arc::new(Shared { body: Mutex::new(body), ..Shared::default() });
     let returned = Returned::default();
     let inner = std::mem::replace(downstream, placeholder());
-    let replay = Replay { inner, returned: returned.clone(), shared: shared.clone(), torn: false };
+    let replay = Replay { inner, returned: returned.clone(), shared: shared.clone(), watch: None, torn: false };
     *downstream = ServerSession::new_custom(Box::new(replay));
     Wrapped { returned, shared }
 }
@@ -79,6 +84,11 @@ impl Wrapped {
     /// Lets the try that begins now wait for its engine for so long.
     pub fn wait(&self, patience: Patience) {
         *self.shared.patience.lock() = Some(Arc::new(patience));
+    }
+
+    /// Draws the cork as soon as Pingora has written the body.
+    pub fn draw_after_body(&self, cork: Cork) {
+        *self.shared.cork.lock() = Some(cork);
     }
 
     /// Lets the connection end with this answer, which says so if its header is still to be written.
@@ -108,17 +118,61 @@ async fn until(moment: Option<Instant>) {
     }
 }
 
-async fn over(patience: Option<&Patience>) -> Box<Error> {
-    match patience {
-        Some(patience) => patience.over().await,
-        None => std::future::pending().await,
+/// Has the rest of this task go on first. Tokio's own also has the runtime look for events, which is a system call.
+async fn give_way() {
+    let mut gave = false;
+    poll_fn(|cx| match std::mem::replace(&mut gave, true) {
+        true => Poll::Ready(()),
+        false => {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
+}
+
+/// Ends when a try is to end. One until its answer begins and one from then on, not one for each token.
+struct Watch {
+    patience: Option<Arc<Patience>>,
+    begun: bool,
+    ends: Pin<Box<dyn Future<Output = Box<Error>> + Send + Sync>>,
+}
+
+impl Watch {
+    fn new(client: Option<Arc<SocketDigest>>, patience: Option<Arc<Patience>>) -> Watch {
+        let begun = has_begun(patience.as_ref());
+        let waited_for = patience.clone();
+        let over = async move {
+            match waited_for {
+                Some(patience) => patience.over().await,
+                None => std::future::pending().await,
+            }
+        };
+        let ends = Box::pin(async move {
+            tokio::select! {
+                () = presence::left(client) => {
+                    Error::explain(ErrorType::ConnectionClosed, "the client left while its next request was waiting")
+                }
+                error = over => error,
+            }
+        });
+        Watch { patience, begun, ends }
     }
+
+    fn is_of(&self, patience: Option<&Arc<Patience>>) -> bool {
+        self.patience.as_ref().map(Arc::as_ptr) == patience.map(Arc::as_ptr) && self.begun == has_begun(patience)
+    }
+}
+
+fn has_begun(patience: Option<&Arc<Patience>>) -> bool {
+    patience.is_some_and(|patience| patience.has_begun())
 }
 
 struct Replay {
     inner: ServerSession,
     returned: Returned,
     shared: Arc<Shared>,
+    watch: Option<Watch>,
     /// A write of what was held has begun and not ended: what the client has of it is unknown.
     torn: bool,
 }
@@ -184,19 +238,27 @@ impl CustomSession for Replay {
     /// Ends only when the client goes away, or the engine has been waited for long enough. Pingora waits here whenever it waits
     /// for the engine, and an error here ends the try: so what ends a wait is noticed here, a hold that is over too.
     async fn read_body_or_idle(&mut self, _no_body_expected: bool) -> Result<Option<Bytes>> {
-        let socket = presence::socket(self.inner.digest());
+        let cork = self.shared.cork.lock().take();
+        if let Some(cork) = cork {
+            // Pingora has the body in hand by now, and writes it as soon as this gives way.
+            give_way().await;
+            drop(cork);
+        }
         let patience = self.shared.patience.lock().clone();
+        self.watch.take_if(|watch| !watch.is_of(patience.as_ref()));
         loop {
             let held_until = self.shared.hold.lock().until();
+            let Replay { inner, watch, .. } = &mut *self;
+            let watch = watch.get_or_insert_with(|| Watch::new(presence::socket(inner.digest()), patience.clone()));
             tokio::select! {
-                read = self.inner.read_body_or_idle(true) => return read,
-                () = presence::left(socket.clone()) => {
-                    let what = "the client left while its next request was waiting";
-                    return Error::e_explain(ErrorType::ConnectionClosed, what);
+                read = inner.read_body_or_idle(true) => return read,
+                error = &mut watch.ends => {
+                    self.watch = None;
+                    return Err(error);
                 }
-                error = over(patience.as_deref()) => return Err(error),
-                () = until(held_until) => self.let_go().await?,
+                () = until(held_until) => {}
             }
+            self.let_go().await?;
         }
     }
 

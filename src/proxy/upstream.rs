@@ -1,9 +1,11 @@
 //! Sends a request to its replica, and to another one if that fails before a byte of the answer has come.
 
+use std::os::fd::RawFd;
 use std::time::Duration;
 
 use http::{StatusCode, header};
 use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::protocols::ALPN;
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, OrErr, Result, RetryType};
 
@@ -45,6 +47,13 @@ pub async fn peer(context: &mut Context) -> Result<Box<HttpPeer>> {
             }
             Err(_) => {}
         }
+    }
+}
+
+/// Has the head and the body leave together. A connection of HTTP/2 is shared, and Pingora sends what is due on it together.
+pub fn cork(peer: &HttpPeer, connection: RawFd, context: &Context) {
+    if peer.options.alpn == ALPN::H1 {
+        context.cork(connection);
     }
 }
 

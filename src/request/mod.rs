@@ -13,6 +13,7 @@ pub mod saved;
 pub mod session;
 pub mod source;
 pub mod stored;
+pub mod traceparent;
 pub mod usage;
 
 pub use endpoint::{Dialect, Endpoint, Local};

@@ -110,7 +110,7 @@ async fn the_engine_s_word_is_taken_for_its_capacity() {
     engine.holds(&gate);
     let answers = ask_all(balancer.listen, ["one", "two", "three"].map(turn));
     balancer.routing_when("one parked", |routing| routing.parked() == 1).await;
-    assert_eq!(engine.turns(), 2);
+    engine.saw_turns(2).await;
     gate.open();
     for answer in answers {
         answer.await.unwrap().is("placed");

@@ -1,15 +1,12 @@
 //! Replicas that are not listed: in a file that changes, behind a name.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::*;
-use crate::reload::{CALLERS, call};
 
 /// A file of replicas.
 struct File {
@@ -282,12 +279,8 @@ async fn changes_under_load_lose_nothing() {
     let engines = engines::<3>().await;
     let file = File::of(&engines[..2]);
     let balancer = Balancer::start(file.config(json!({"spill_threshold": 1000}))).await;
-    let over = Arc::new(AtomicBool::new(false));
-    let stay = [engines[0].name(), engines[1].name()];
-    let callers: Vec<_> =
-        (0..CALLERS).map(|caller| tokio::spawn(call(balancer.listen, caller, stay.clone(), over.clone()))).collect();
+    let callers = Callers::start(&balancer, &engines[..2]);
     for n in 0..CHANGES {
-        let before = engines[0].turns() + engines[1].turns();
         let present = if n % 2 == 0 { 3 } else { 2 };
         file.lists(&engines[..present]);
         if n % 3 == 0 {
@@ -299,18 +292,7 @@ async fn changes_under_load_lose_nothing() {
             row.is_some_and(|row| row["state"] != "draining")
         };
         balancer.routing_when("the change", |routing| state(routing) == (present == 3)).await;
-        until("more requests after a change", async || {
-            (engines[0].turns() + engines[1].turns() > before + CALLERS).then_some(())
-        })
-        .await;
+        callers.go_on().await;
     }
-    over.store(true, Ordering::SeqCst);
-    let mut asked = 0;
-    for caller in callers {
-        asked += caller.await.expect("a caller that lost nothing");
-    }
-    let routing = balancer.idle().await;
-    assert_eq!(routing.decided(), asked as u64, "each request asked was decided once");
-    assert_eq!(engines.iter().map(Engine::turns).sum::<usize>(), asked, "and arrived once");
-    assert_eq!(routing.total("failed_over"), 0);
+    callers.end(&balancer, &engines).await;
 }

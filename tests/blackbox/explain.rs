@@ -38,7 +38,7 @@ async fn holds(balancer: &Balancer, ask: &Ask) -> Value {
 /// What would tell that something was counted.
 fn counts(routing: &Value) -> Value {
     let replica = |replica: &Value| {
-        let keep = ["in_flight", "placed", "sticky", "spilled_in", "conversations", "live", "held_tokens"];
+        let keep = ["in_flight", "placed", "sticky", "spilled_in", "conversations"];
         keep.map(|name| replica[name].clone())
     };
     let replicas: Vec<_> = routing["replicas"].as_array().expect("a list").iter().map(replica).collect();

@@ -1,8 +1,5 @@
 //! The configuration read again while the balancer serves.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -177,7 +174,6 @@ async fn a_key_is_read_again() {
     balancer.ask(&turn("conversation-a")).await.is("sticky");
 }
 
-pub const CALLERS: usize = 8;
 const RELOADS: usize = 40;
 
 #[tokio::test]
@@ -186,12 +182,8 @@ async fn reloads_under_load_lose_nothing() {
     let two = one_model(&engines[..2], json!({"spill_threshold": 1000}));
     let three = one_model(&engines, json!({"spill_threshold": 2000}));
     let balancer = Balancer::start(two.clone()).await;
-    let over = Arc::new(AtomicBool::new(false));
-    let stay = [engines[0].name(), engines[1].name()];
-    let callers: Vec<_> =
-        (0..CALLERS).map(|caller| tokio::spawn(call(balancer.listen, caller, stay.clone(), over.clone()))).collect();
+    let callers = Callers::start(&balancer, &engines[..2]);
     for n in 0..RELOADS {
-        let before = engines[0].turns() + engines[1].turns();
         let config = if n % 2 == 0 { &three } else { &two };
         if n % 4 < 2 {
             assert_eq!(balancer.reload(config).await.status, 200);
@@ -200,44 +192,9 @@ async fn reloads_under_load_lose_nothing() {
             balancer.signal(Signal::SIGHUP);
             balancer.metric_becomes("homing_reloads_total", &[("outcome", "ok")], (n + 1) as f64).await;
         }
-        until("more requests after a reload", async || {
-            (engines[0].turns() + engines[1].turns() > before + CALLERS).then_some(())
-        })
-        .await;
+        callers.go_on().await;
     }
-    over.store(true, Ordering::SeqCst);
-    let mut asked = 0;
-    for caller in callers {
-        asked += caller.await.expect("a caller that lost nothing");
-    }
-    let routing = balancer.idle().await;
-    assert_eq!(routing.decided(), asked as u64, "each request asked was decided once");
-    assert_eq!(engines.iter().map(Engine::turns).sum::<usize>(), asked, "and arrived once");
-    assert_eq!(routing.total("failed_over"), 0);
-}
-
-/// Asks on and on in conversations of its own, and says how many requests it made. One whose home stays is placed once.
-pub async fn call(address: std::net::SocketAddr, caller: usize, stay: [String; 2], over: Arc<AtomicBool>) -> usize {
-    let mut client = Client::connect(address).await;
-    let mut asked = 0;
-    for conversation in 0.. {
-        let id = format!("caller-{caller}-{conversation}");
-        let mut home = String::new();
-        for nth in 0..10 {
-            let ask = if nth % 3 == 0 { turn(&id).streamed() } else { turn(&id) };
-            let answer = client.ask(&ask).await;
-            asked += 1;
-            assert_eq!(answer.status, 200, "{}", answer.text());
-            if stay.contains(&home) {
-                assert_eq!((answer.decision(), answer.replica()), ("sticky", home.as_str()), "{id}, turn {nth}");
-            }
-            home = answer.replica().to_string();
-            if over.load(Ordering::SeqCst) {
-                return asked;
-            }
-        }
-    }
-    asked
+    callers.end(&balancer, &engines).await;
 }
 
 /// Whoever opens a pipe waits for its other end, and nobody is there.

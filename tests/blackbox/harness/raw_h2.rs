@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::within;
@@ -23,21 +23,23 @@ pub enum Fate {
     Closed,
 }
 
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+pub const DATA: u8 = 0;
+pub const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const GOAWAY: u8 = 7;
+pub const SETTINGS: u8 = 4;
+pub const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
+pub const END_STREAM: u8 = 1;
+pub const END_HEADERS: u8 = 4;
 
 impl RawH2 {
     pub async fn connect(address: SocketAddr) -> RawH2 {
         let stream = TcpStream::connect(address).await.expect("the balancer takes connections");
         let mut raw = RawH2 { stream, next: 1 };
-        raw.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+        let _ = raw.stream.write_all(PREFACE).await;
         raw.frame(SETTINGS, 0, 0, &[]).await;
         raw
     }
@@ -72,23 +74,16 @@ impl RawH2 {
     }
 
     async fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-        let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
-        frame.extend([kind, flags]);
-        frame.extend(stream.to_be_bytes());
-        frame.extend(payload);
-        self.send(&frame).await;
-    }
-
-    async fn send(&mut self, bytes: &[u8]) {
-        // It may have been closed on what was sent before: the fate says so.
-        let _ = self.stream.write_all(bytes).await;
+        write_frame(&mut self.stream, kind, flags, stream, payload).await;
     }
 
     /// Waits for what becomes of the request on `stream`; what is said of others is passed over.
     pub async fn fate(&mut self, stream: u32) -> Fate {
         let (mut head, mut body) = (Vec::new(), Vec::new());
         loop {
-            let Some((kind, flags, of, payload)) = within("a frame", self.read()).await else { return Fate::Closed };
+            let Some((kind, flags, of, payload)) = within("a frame", read_frame(&mut self.stream)).await else {
+                return Fate::Closed;
+            };
             match kind {
                 GOAWAY if payload[4..8] != [0; 4] => return Fate::Closed,
                 RST_STREAM if of == stream => {
@@ -103,15 +98,25 @@ impl RawH2 {
             }
         }
     }
+}
 
-    async fn read(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
-        let mut header = [0; 9];
-        self.stream.read_exact(&mut header).await.ok()?;
-        let [a, b, c, kind, flags, stream @ ..] = header;
-        let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
-        self.stream.read_exact(&mut payload).await.ok()?;
-        Some((kind, flags, u32::from_be_bytes(stream), payload))
-    }
+/// Its type, its flags, its stream, its payload. None: the connection has ended.
+pub async fn read_frame(read: &mut (impl AsyncRead + Unpin)) -> Option<(u8, u8, u32, Vec<u8>)> {
+    let mut header = [0; 9];
+    read.read_exact(&mut header).await.ok()?;
+    let [a, b, c, kind, flags, stream @ ..] = header;
+    let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+    read.read_exact(&mut payload).await.ok()?;
+    Some((kind, flags, u32::from_be_bytes(stream), payload))
+}
+
+pub async fn write_frame(write: &mut (impl AsyncWrite + Unpin), kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    // The connection may have been closed on what was sent before: whoever reads is told.
+    let _ = write.write_all(&frame).await;
 }
 
 impl Fate {

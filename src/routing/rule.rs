@@ -177,7 +177,9 @@ impl Router {
     /// The replica that holds the fewest tokens, and how many. Conversations that have lost their home are many that come at
     /// once, and of very different sizes: by their number alone, one replica could get all the large ones.
     pub(super) fn least_held(&self, among: impl Iterator<Item = ReplicaId>) -> Option<(ReplicaId, u64)> {
-        among.map(|id| (id, self.caches.held(id))).min_by_key(|(id, tokens)| (*tokens, self.conversations.held_on(*id)))
+        among
+            .map(|id| (id, self.caches.held(id)))
+            .min_by_key(|(id, tokens)| (*tokens, self.conversations.homed_on(*id)))
     }
 
     fn least_busy<'a>(&self, engines: impl Iterator<Item = &'a Engine>, now: Time) -> Option<&'a Engine> {

@@ -107,7 +107,7 @@ impl Router {
             key: *key,
             home: conversation.home.0,
             unused_ms: age(conversation.last_used),
-            idle_ms: match conversation.idle_since {
+            idle_ms: match conversation.last_ended {
                 Some(since) if !self.caches.is_running(conversation.home, key) => age(since),
                 _ => 0,
             },

@@ -133,7 +133,7 @@ impl Router {
                     circuit_opened: engine.health.circuit.opened(),
                     in_flight: replica.in_flight,
                     decisions: replica.decisions,
-                    conversations: self.conversations.held_on(id),
+                    conversations: self.conversations.homed_on(id),
                     live,
                     load: score(replica, live, kv_usage(replica, now).filter(|_| kv_counts)),
                     held_tokens: self.caches.held(id),

@@ -280,7 +280,7 @@ impl Router {
             let (replica, tokens) = self.least_held(fit)?;
             return Some(Fit { replica, by: Placement::LeastHeld { tokens } });
         }
-        fit.map(|id| (cost_s(id), self.conversations.held_on(id), id))
+        fit.map(|id| (cost_s(id), self.conversations.homed_on(id), id))
             .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
             .map(|(expected_s, _, replica)| Fit { replica, by: Placement::Room { tokens: own, expected_s } })
     }
@@ -288,8 +288,8 @@ impl Router {
     /// The place in the line that a conversation had which lost its cache in the middle of its work: it came before those
     /// who wait for their first turn.
     fn place_had(&self, key: &Key, now: Time) -> Option<Place> {
-        let idle_since = self.conversations.idle_since(key)?;
-        self.conversations.place(key).filter(|_| now.since(idle_since) <= PLACE_KEPT)
+        let last_ended = self.conversations.last_ended(key)?;
+        self.conversations.place(key).filter(|_| now.since(last_ended) <= PLACE_KEPT)
     }
 
     /// Notes how long a conversation paused before the turn that has just come.

@@ -227,7 +227,7 @@ impl Caches {
             before: size.unwrap_or(0),
             found,
             if_short: if there { CacheOutcome::Evicted } else { why_gone },
-            believed: shared + shadow.resident(),
+            believed: shared + shadow.cached(),
             queued: queue.to_compute(),
             prompt: Some(prompt),
             met_others: met_others && placed,

@@ -78,7 +78,7 @@ impl Shadow {
     }
 
     /// Own tokens of everything that should be in the cache.
-    pub fn resident(&self) -> u64 {
+    pub fn cached(&self) -> u64 {
         self.held() + self.left_tokens
     }
 
@@ -179,7 +179,7 @@ impl Shadow {
 
     /// Drops what a cache of so many tokens cannot hold any more: the longest unused first, and what runs never.
     pub fn cut(&mut self, tokens_max: u64) {
-        while self.resident() > tokens_max || self.left.len() + self.lingering.len() > ENTRIES_MAX {
+        while self.cached() > tokens_max || self.left.len() + self.lingering.len() > ENTRIES_MAX {
             if let Some((_, left)) = self.left.pop_lru() {
                 self.left_tokens -= left.tokens;
             } else if let Some((_, lingering)) = self.lingering.pop_lru() {

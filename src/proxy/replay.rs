@@ -245,8 +245,9 @@ impl CustomSession for Replay {
             drop(cork);
         }
         let patience = self.shared.patience.lock().clone();
-        self.watch.take_if(|watch| !watch.is_of(patience.as_ref()));
         loop {
+            // Also once what was held has gone to the client: from then on a hung engine is no reason to ask another.
+            self.watch.take_if(|watch| !watch.is_of(patience.as_ref()));
             let held_until = self.shared.hold.lock().until();
             let Replay { inner, watch, .. } = &mut *self;
             let watch = watch.get_or_insert_with(|| Watch::new(presence::socket(inner.digest()), patience.clone()));

@@ -56,7 +56,7 @@ lint: setup
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 bench: setup bench-edge
-	cargo bench --locked --bench leave --bench page
+	cargo bench --locked --bench leave --bench page --bench streams
 	cargo bench --locked --package homing-bench --bench routing
 
 bench-edge: setup setup-bench-edge

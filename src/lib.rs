@@ -10,6 +10,7 @@ pub mod config;
 mod decisions;
 mod figures;
 pub mod fleet;
+mod gone;
 pub mod history;
 mod live;
 mod metrics;

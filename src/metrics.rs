@@ -63,6 +63,7 @@ pub struct FleetGauges {
     pub evicted: IntCounterVec,
     pub stored: IntGaugeVec,
     pub stored_evicted: IntCounterVec,
+    pub limits_hit: IntCounterVec,
     pub parked: IntGaugeVec,
     pub parked_total: IntCounterVec,
     pub park_outcomes: IntCounterVec,
@@ -190,6 +191,13 @@ impl Metrics {
     }
 }
 
+impl Metrics {
+    /// The counters whose labels name a model and a replica, or an engine.
+    pub fn by_replica(&self) -> [&IntCounterVec; 5] {
+        [&self.requests, &self.follow_requests, &self.retries, &self.stream_errors, &self.hangs]
+    }
+}
+
 impl FleetGauges {
     fn new(make: &Maker) -> FleetGauges {
         let replica = ["model", "replica"];
@@ -246,6 +254,11 @@ impl FleetGauges {
                 "homing_stored_responses_evicted_total",
                 "Of those, the ones whose replica was forgotten because of the limit.",
                 &["model"],
+            ),
+            limits_hit: make.counters(
+                "homing_routing_limits_hit_total",
+                "What a model's router forgot because of a limit.",
+                &["model", "limit"],
             ),
             parked: make.int_gauges("homing_parked", "Requests that wait for room.", &["model"]),
             parked_total: make.counters("homing_parked_total", "Requests that had to wait for room.", &["model"]),
@@ -313,6 +326,7 @@ impl FleetGauges {
             evicted,
             stored,
             stored_evicted,
+            limits_hit,
             parked,
             parked_total,
             park_outcomes,
@@ -338,8 +352,17 @@ impl FleetGauges {
             capacity_tokens,
         ];
         counts.iter().for_each(|gauge| gauge.reset());
-        let counters =
-            [restarts, circuit_opened, evicted, stored_evicted, parked_total, park_outcomes, would_park, turns];
+        let counters = [
+            restarts,
+            circuit_opened,
+            evicted,
+            stored_evicted,
+            limits_hit,
+            parked_total,
+            park_outcomes,
+            would_park,
+            turns,
+        ];
         counters.iter().for_each(|counter| counter.reset());
         [expected_tokens, found_tokens, error_tokens].iter().for_each(|counter| counter.reset());
         let gauges = [load, kv_cache_usage, running, waiting, prefix_hit_ratio, reading_age, linger];

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use log::{info, warn};
 use parking_lot::Mutex;
-use pingora::listeners::TcpSocketOptions;
+use pingora::listeners::{L4BufferSettings, ListenerConfig, TcpSocketOptions};
 use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server, ShutdownWatch};
 use pingora::services::background::{BackgroundService, background_service};
@@ -142,7 +142,11 @@ fn edge_service(edge: Edge, addresses: &[SocketAddr]) -> Service<Edge> {
     let mut service = Service::new("edge".into(), edge);
     let mut options = TcpSocketOptions::default();
     options.tcp_keepalive = Some(tcp_keepalive());
-    addresses.iter().for_each(|address| service.add_tcp_with_settings(&address.to_string(), options.clone()));
+    for address in addresses {
+        let listener = ListenerConfig::tcp(address.to_string()).tcp_socket_options(options.clone());
+        // Whoever reads a connection, the turnstile, TLS or HTTP/2, has a buffer of its own.
+        service.add_listener(listener.l4_buffer(L4BufferSettings::default().read(0)));
+    }
     service
 }
 

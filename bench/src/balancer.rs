@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,6 +25,8 @@ const POLL: Duration = Duration::from_millis(50);
 /// Lines of a log that are kept.
 const KEPT_MAX: usize = 10_000;
 
+type LogLines = Lines<BufReader<ChildStderr>>;
+
 /// The model that a balancer serves, and how.
 pub struct Served<'a> {
     pub name: &'a str,
@@ -43,6 +45,11 @@ pub struct Balancer {
     pub admin: SocketAddr,
     pid: u32,
     process: Child,
+    binary: PathBuf,
+    file: PathBuf,
+    log: Log,
+    /// The process that this one took over from.
+    before: Option<Child>,
 }
 
 /// What becomes of the lines that a balancer logs.
@@ -92,26 +99,43 @@ impl Balancer {
     pub async fn launch(binary: &Path, folder: &Path, configuration: &str, log: Log) -> io::Result<Self> {
         let file = folder.join("homing.yaml");
         std::fs::write(&file, configuration)?;
-        let mut process = Command::new(binary)
-            .args(["serve".as_ref(), "--config".as_ref(), file.as_os_str()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", binary.display())))?;
-        let pid = process.id().ok_or_else(|| io::Error::other("the balancer has no number"))?;
-        let stderr = process.stderr.take().ok_or_else(|| io::Error::other("the balancer has no log"))?;
-        let mut lines = BufReader::new(stderr).lines();
+        let (process, pid, mut lines) = spawn(binary, &file, &[])?;
         let addresses = tokio::time::timeout(START_MAX, addresses(&mut lines)).await;
         let (address, admin) =
             addresses.map_err(|_| io::Error::other("the balancer does not say where it listens"))??;
-        tokio::spawn(async move {
-            while let Ok(Some(line)) = lines.next_line().await {
-                log.take(line);
-            }
-        });
-        Ok(Self { address, admin, pid, process })
+        follow(lines, log.clone());
+        Ok(Self { address, admin, pid, process, binary: binary.to_owned(), file, log, before: None })
+    }
+
+    /// Has a new process take over, at the same addresses. The old one ends what it has in flight.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn upgrade(&mut self) -> io::Result<()> {
+        let (process, pid, mut lines) = spawn(&self.binary, &self.file, &["--upgrade"])?;
+        self.signal(Signal::SIGQUIT)?;
+        let taken = tokio::time::timeout(START_MAX, addresses(&mut lines)).await;
+        let taken = taken.map_err(|_| io::Error::other("the new process does not take over"))??;
+        if taken != (self.address, self.admin) {
+            return Err(io::Error::other(format!("the new process listens elsewhere: {taken:?}")));
+        }
+        follow(lines, self.log.clone());
+        self.before = Some(std::mem::replace(&mut self.process, process));
+        self.pid = pid;
+        Ok(())
+    }
+
+    /// Waits until the process is gone that an upgrade has replaced, if one has.
+    ///
+    /// # Errors
+    /// When it does not end in time, or not well.
+    pub async fn old_ends(&mut self, time: Duration) -> Result<(), String> {
+        let Some(before) = &mut self.before else { return Ok(()) };
+        match tokio::time::timeout(time, before.wait()).await {
+            Ok(Ok(status)) if status.success() => Ok(()),
+            Ok(ended) => Err(format!("the old process ended badly: {ended:?}")),
+            Err(_) => Err("the old process has not ended".to_owned()),
+        }
     }
 
     /// The number of its process.
@@ -175,8 +199,34 @@ fn configuration(model: &Served, replicas: &[SocketAddr]) -> String {
     )
 }
 
+/// Starts a process with that configuration. Returns also its number and what it logs.
+fn spawn(binary: &Path, file: &Path, arguments: &[&str]) -> io::Result<(Child, u32, LogLines)> {
+    let mut process = Command::new(binary)
+        .arg("serve")
+        .args(arguments)
+        .arg("--config")
+        .arg(file)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", binary.display())))?;
+    let pid = process.id().ok_or_else(|| io::Error::other("the balancer has no number"))?;
+    let stderr = process.stderr.take().ok_or_else(|| io::Error::other("the balancer has no log"))?;
+    Ok((process, pid, BufReader::new(stderr).lines()))
+}
+
+fn follow(mut lines: LogLines, log: Log) {
+    tokio::spawn(async move {
+        while let Ok(Some(line)) = lines.next_line().await {
+            log.take(line);
+        }
+    });
+}
+
 /// Reads the two addresses from the first lines of the log.
-async fn addresses(log: &mut Lines<BufReader<ChildStderr>>) -> io::Result<(SocketAddr, SocketAddr)> {
+async fn addresses(log: &mut LogLines) -> io::Result<(SocketAddr, SocketAddr)> {
     let (mut address, mut admin) = (None, None);
     let mut said = String::new();
     while let Some(line) = log.next_line().await? {

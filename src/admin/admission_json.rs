@@ -47,7 +47,7 @@ pub struct Cache {
 pub fn admission(snapshot: &Snapshot) -> Admission {
     let settings = &snapshot.settings.admission;
     let InForce { in_force, why } = InForce::of(snapshot);
-    let AdmissionCounts { parked, admitted, forced, left, overdue, full, would_park } = snapshot.admission;
+    let AdmissionCounts { parked, admitted, forced, left, overdue, full, would_park, .. } = snapshot.admission;
     Admission {
         mode: settings.mode.name(),
         in_force,

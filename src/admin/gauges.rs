@@ -36,6 +36,14 @@ fn set_model(model: &Model) {
     METRICS.fleet.evicted.with_label_values(&label).inc_by(snapshot.conversations_evicted);
     METRICS.fleet.stored.with_label_values(&label).set(snapshot.stored as i64);
     METRICS.fleet.stored_evicted.with_label_values(&label).inc_by(snapshot.stored_evicted);
+    let limits = [
+        ("places", snapshot.admission.places_dropped),
+        ("caches", snapshot.caches.untracked),
+        ("lost", snapshot.lost_forgotten),
+    ];
+    for (limit, count) in limits {
+        METRICS.fleet.limits_hit.with_label_values(&[model.label(), limit]).inc_by(count);
+    }
     set_admission(model.label(), &snapshot);
     set_caches(model.label(), &snapshot);
     for replica in &snapshot.replicas {
@@ -45,7 +53,7 @@ fn set_model(model: &Model) {
 
 fn set_admission(model: &str, snapshot: &Snapshot) {
     let gauges = &METRICS.fleet;
-    let AdmissionCounts { parked, admitted, forced, left, overdue, full, would_park } = snapshot.admission;
+    let AdmissionCounts { parked, admitted, forced, left, overdue, full, would_park, .. } = snapshot.admission;
     gauges.parked.with_label_values(&[model]).set(snapshot.parked as i64);
     gauges.parked_total.with_label_values(&[model]).inc_by(parked);
     gauges.would_park.with_label_values(&[model]).inc_by(would_park);

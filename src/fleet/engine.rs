@@ -1,14 +1,9 @@
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use pingora::upstreams::peer::HttpPeer;
-
-use pingora::{Error, ErrorType, OrErr, Result};
-use pingora_load_balancing::Backend;
-use pingora_load_balancing::health_check::{HealthCheck, HttpHealthCheck};
 
 use super::life::Life;
 use super::transport::{CONNECT_MAX, Transport};
@@ -25,7 +20,6 @@ pub struct Engine {
     pub life: Life,
     api_key: ArcSwapOption<Secret>,
     transport: Transport,
-    probe: HttpHealthCheck,
     host: String,
     port: u16,
     address: ArcSwapOption<SocketAddr>,
@@ -39,13 +33,11 @@ impl Engine {
     pub fn new(engine: &config::Engine) -> Engine {
         let (host, port) = (engine.url.host().to_owned(), engine.url.port());
         let literal = host.parse().ok();
-        let transport = Transport::new(engine);
         Engine {
             name: engine.url.name(),
             life: Life::default(),
             api_key: ArcSwapOption::from_pointee(engine.api_key.clone()),
-            probe: probe(&engine.url.name(), &transport),
-            transport,
+            transport: Transport::new(engine),
             host,
             port,
             address: ArcSwapOption::from_pointee(literal.map(|ip| SocketAddr::new(ip, port))),
@@ -114,20 +106,6 @@ impl Engine {
     pub(super) fn begin_check(self: &Arc<Self>) -> Option<Check> {
         (!self.checking.swap(true, Ordering::Acquire)).then(|| Check(self.clone()))
     }
-
-    /// Whether it answers `/health` well, within a time.
-    pub async fn is_healthy(&self, time_max: Duration) -> bool {
-        matches!(tokio::time::timeout(time_max, self.probe()).await, Ok(Ok(())))
-    }
-
-    /// Asks for `/health`, which an engine whose core has died answers with 503.
-    ///
-    /// # Errors
-    /// If it does not answer, or says that it is out of order.
-    pub(super) async fn probe(&self) -> Result<()> {
-        let peer = self.peer().await.or_err(ErrorType::ConnectNoRoute, "its name does not resolve")?;
-        self.probe.check(&Backend { addr: peer._address, weight: 1, ext: Default::default() }).await
-    }
 }
 
 /// A check of an engine under way.
@@ -137,18 +115,4 @@ impl Drop for Check {
     fn drop(&mut self) {
         self.0.checking.store(false, Ordering::Release);
     }
-}
-
-/// Made once an engine, since making one reads the system's certificates.
-fn probe(name: &str, transport: &Transport) -> HttpHealthCheck {
-    let mut probe = HttpHealthCheck::new(name, false);
-    probe.req.set_uri(http::Uri::from_static("/health"));
-    // Its address is put in at each check.
-    probe.peer_template = transport.peer(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0));
-    probe.peer_template.options.read_timeout = Some(CONNECT_MAX);
-    probe.validator = Some(Box::new(|answer| match answer.status.is_server_error() {
-        true => Error::e_explain(ErrorType::HTTPStatus(answer.status.as_u16()), "asking for /health"),
-        false => Ok(()),
-    }));
-    probe
 }

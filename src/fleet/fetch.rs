@@ -10,6 +10,9 @@ use serde_json::Value;
 use super::Engine;
 use crate::config::Secret;
 
+/// Bytes of an answer to `/health`: vLLM sends none.
+const HEALTH_MAX: u64 = 64 << 10;
+
 /// Fetches small documents from engines, each within a time and a size.
 pub struct Fetcher {
     connector: Connector,
@@ -45,6 +48,18 @@ impl Fetcher {
             request.insert_header(header::AUTHORIZATION, own)?;
         }
         within(time_max, self.fetch(engine, request, Bytes::new(), bytes_max)).await
+    }
+
+    /// Asks for `/health`, which an engine whose core has died answers with 503.
+    ///
+    /// # Errors
+    /// If it does not answer within `time_max`, or says that it is out of order.
+    pub async fn probe(&self, engine: &Engine, time_max: Duration) -> Result<()> {
+        let answer = self.get(engine, "/health", None, time_max, HEALTH_MAX).await?;
+        match answer.status.is_server_error() {
+            true => Error::e_explain(ErrorType::HTTPStatus(answer.status.as_u16()), "asking for /health"),
+            false => Ok(()),
+        }
     }
 
     /// POSTs a JSON `body` to an engine.

@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -111,6 +112,11 @@ impl Model {
         self.configure(&settings);
     }
 
+    /// Whether it has requests in flight.
+    fn is_busy(&self) -> bool {
+        self.router.lock().snapshot(now()).in_flight > 0
+    }
+
     /// Puts new engines at the places that the router gave them. Those that stay keep what is known of them.
     fn set_engines(&self, router: &mut Router, known: &[config::Engine]) {
         let mut all = self.engines.load().as_ref().clone();
@@ -188,17 +194,21 @@ impl Model {
 /// Every model that is served.
 pub struct Fleet {
     models: Vec<Arc<Model>>,
+    /// Models that were removed and still have requests in flight: one that is added again meanwhile goes on as it was.
+    removed: Vec<Arc<Model>>,
 }
 
 impl Fleet {
     /// The fleet that a configuration describes.
     pub fn new(config: &config::Config) -> Fleet {
-        Fleet { models: config.models.iter().map(|model| Arc::new(Model::new(model))).collect() }
+        Fleet { models: config.models.iter().map(|model| Arc::new(Model::new(model))).collect(), removed: Vec::new() }
     }
 
     /// The fleet that a new configuration describes. Models that stay are the same ones, with all that they hold.
     pub fn reconfigured(&self, config: &config::Config) -> Fleet {
-        let known = |settings: &config::Model| self.models.iter().find(|model| model.name == settings.name);
+        let known = |settings: &config::Model| {
+            self.models.iter().chain(&self.removed).find(|model| model.name == settings.name)
+        };
         let models = config.models.iter().map(|settings| match known(settings) {
             Some(model) => {
                 model.configure(settings);
@@ -207,9 +217,11 @@ impl Fleet {
             None => Arc::new(Model::new(settings)),
         });
         let models: Vec<Arc<Model>> = models.collect();
-        let gone = self.models.iter().filter(|model| !models.iter().any(|stays| Arc::ptr_eq(stays, model)));
-        gone.for_each(|model| model.retire());
-        Fleet { models }
+        let served = |model: &&Arc<Model>| models.iter().any(|stays| Arc::ptr_eq(stays, model));
+        self.models.iter().filter(|model| !served(model)).for_each(|model| model.retire());
+        let gone = self.models.iter().chain(&self.removed).filter(|model| !served(model));
+        let removed = gone.filter(|model| model.is_busy()).cloned().collect();
+        Fleet { models, removed }
     }
 
     /// The models, in the order of the configuration.
@@ -269,8 +281,8 @@ pub(super) struct Change {
 impl Change {
     fn between(before: &[config::Engine], after: &[config::Engine]) -> Change {
         let beyond = |some: &[config::Engine], others: &[config::Engine]| {
-            let new = some.iter().filter(|engine| !others.iter().any(|other| spec(other) == spec(engine)));
-            new.map(|engine| engine.url.name()).collect()
+            let others: HashSet<EngineSpec> = others.iter().map(spec).collect();
+            some.iter().map(spec).filter(|engine| !others.contains(engine)).map(|engine| engine.name).collect()
         };
         Change { joined: beyond(after, before), left: beyond(before, after), engines: after.len() }
     }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use log::{info, warn};
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
-use pingora::{Error, ErrorType, OrErr, Result};
+use pingora::{Error, ErrorType, Result};
 use tokio::sync::Notify;
 
 use super::vllm_metrics::{self, EngineMetrics};
@@ -70,7 +70,8 @@ impl Scraper {
         if let Err(error) = engine.resolve().await {
             warn!("{}: {error}", engine.name);
         }
-        let (scraped, probed) = tokio::join!(self.scrape(model, index, engine), self.probe(engine));
+        let timeout = self.task.load().settings.timeout;
+        let (scraped, probed) = tokio::join!(self.scrape(model, index, engine), self.fetcher.probe(engine, timeout));
         let outcome = scraped.and(probed);
         if let Some(up) = engine.checked(outcome.is_ok()) {
             let detail = outcome.err().map(|error| why(&error)).unwrap_or_default();
@@ -105,13 +106,6 @@ impl Scraper {
         model.learn(index, engine, "", |router| router.set_asleep(index, metrics.sleeps()));
         engine.life.read(metrics);
         Ok(())
-    }
-
-    async fn probe(&self, engine: &Engine) -> Result<()> {
-        let timeout = self.task.load().settings.timeout;
-        tokio::time::timeout(timeout, engine.probe())
-            .await
-            .or_err_with(ErrorType::ReadTimedout, || format!("no whole answer from /health within {timeout:?}"))?
     }
 }
 

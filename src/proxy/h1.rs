@@ -88,7 +88,10 @@ fn error_of(fault: Fault) -> OwnError {
             METRICS.limits_hit.with_label_values(&["header_bytes"]).inc();
             OwnError::HeadTooLarge
         }
-        Fault::TargetTooLong => OwnError::TargetTooLong,
+        Fault::TargetTooLong => {
+            METRICS.limits_hit.with_label_values(&["target"]).inc();
+            OwnError::TargetTooLong
+        }
         Fault::UnknownCoding => OwnError::UnknownCoding,
         Fault::Connect => OwnError::MethodNotAllowed("GET, HEAD, POST, DELETE"),
     }

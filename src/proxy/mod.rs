@@ -128,7 +128,7 @@ impl ProxyHttp for Proxy {
         answer: &mut ResponseHeader,
         context: &mut Context,
     ) -> Result<()> {
-        let done = contained(upstream::retry_on_status(answer, context)).await;
+        let done = contained(upstream::retry_on_status(answer, context, &self.fetcher)).await;
         done.unwrap_or_else(|panic| failed(panic, context))
     }
 

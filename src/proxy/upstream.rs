@@ -12,7 +12,7 @@ use pingora::{Error, ErrorSource, ErrorType, OrErr, Result, RetryType};
 use super::asked::RANK_HEADER;
 use super::patience::{FIRST_BYTE, HUNG, IDLE_STREAM, TOTAL};
 use super::{Context, PANIC};
-use crate::fleet::{TRIES_MAX, bearer};
+use crate::fleet::{Fetcher, TRIES_MAX, bearer};
 use crate::metrics::METRICS;
 use crate::routing::Retry;
 
@@ -124,7 +124,7 @@ fn switches_unasked(answer: &ResponseHeader, context: &Context) -> bool {
 /// An engine that will not serve answers 429, 502 or 503: another is tried, and the answer is dropped. With no other
 /// left the answer passes. A 500 may be the request's own fault; but it is also what a vLLM answers to all that it had in flight
 /// when its core died, and then its health says so.
-pub async fn retry_on_status(answer: &ResponseHeader, context: &mut Context) -> Result<()> {
+pub async fn retry_on_status(answer: &ResponseHeader, context: &mut Context, fetcher: &Fetcher) -> Result<()> {
     if switches_unasked(answer, context) {
         context.answered = true;
         return Err(Error::explain(ErrorType::InvalidHTTPHeader, "a replica switched protocols unasked").into_up());
@@ -136,7 +136,7 @@ pub async fn retry_on_status(answer: &ResponseHeader, context: &mut Context) -> 
         StatusCode::TOO_MANY_REQUESTS => "status_429",
         StatusCode::BAD_GATEWAY => "status_502",
         StatusCode::SERVICE_UNAVAILABLE => "status_503",
-        StatusCode::INTERNAL_SERVER_ERROR if has_died(context).await => "status_500",
+        StatusCode::INTERNAL_SERVER_ERROR if has_died(context, fetcher).await => "status_500",
         _ => {
             context.answered = true;
             return Ok(());
@@ -152,9 +152,9 @@ pub async fn retry_on_status(answer: &ResponseHeader, context: &mut Context) -> 
     Ok(())
 }
 
-async fn has_died(context: &Context) -> bool {
+async fn has_died(context: &Context, fetcher: &Fetcher) -> bool {
     match &context.in_flight {
-        Some(in_flight) => !in_flight.engine().is_healthy(HEALTH_MAX).await,
+        Some(in_flight) => fetcher.probe(&in_flight.engine(), HEALTH_MAX).await.is_err(),
         None => false,
     }
 }

@@ -1,5 +1,7 @@
 //! The engines that a router knows: which there are, what they say of themselves, whether they are in use.
 
+use std::collections::{HashMap, HashSet};
+
 use super::cache::CacheOutcome;
 use super::health::Health;
 use super::load::in_flight;
@@ -60,17 +62,25 @@ impl Router {
     }
 
     pub(super) fn set_engines(&mut self, specs: &[EngineSpec]) {
+        let wanted: HashSet<&EngineSpec> = specs.iter().collect();
         for index in std::mem::take(&mut self.order) {
-            if !specs.contains(&self.engines[index].spec) {
+            if !wanted.contains(&self.engines[index].spec) {
                 self.engines[index].health.configured = false;
                 for replica in self.engines[index].ids() {
                     self.lose_home(replica, CacheOutcome::Moved);
                 }
             }
         }
+        let places = self.engines.iter().enumerate();
+        let known: HashMap<EngineSpec, usize> = places.map(|(index, engine)| (engine.spec.clone(), index)).collect();
+        let mut free = self.free_places(&wanted);
         for spec in specs {
-            let known = self.engines.iter().position(|engine| engine.spec == *spec);
-            let index = known.or_else(|| self.reuse_engine(spec, specs)).unwrap_or_else(|| self.add_engine(spec));
+            let index = known.get(spec).copied().unwrap_or_else(|| {
+                match free.get_mut(&spec.data_parallel_size).and_then(Vec::pop) {
+                    Some(index) => self.reuse_engine(index, spec),
+                    None => self.add_engine(spec),
+                }
+            });
             if !self.engines[index].health.configured {
                 self.engines[index].health = Health::new();
             }
@@ -79,20 +89,25 @@ impl Router {
         self.set_candidates();
     }
 
+    /// Places of engines that are gone for good, by their ranks.
+    fn free_places(&self, wanted: &HashSet<&EngineSpec>) -> HashMap<u32, Vec<usize>> {
+        let mut free: HashMap<u32, Vec<usize>> = HashMap::new();
+        for (index, engine) in self.engines.iter().enumerate() {
+            let gone = !engine.health.configured && in_flight(engine, &self.replicas) == 0;
+            if gone && !wanted.contains(&engine.spec) {
+                free.entry(engine.spec.data_parallel_size).or_default().push(index);
+            }
+        }
+        free
+    }
+
     pub(super) fn set_candidates(&mut self) {
         self.candidates = self.usable(&[]).flat_map(Engine::ids).collect();
     }
 
     /// Gives the place of an engine that is gone for good to another, so that a fleet that changes for ever does not grow
     /// for ever. What was decided there stays in the totals.
-    fn reuse_engine(&mut self, spec: &EngineSpec, specs: &[EngineSpec]) -> Option<usize> {
-        let gone = |engine: &Engine| {
-            !engine.health.configured
-                && engine.spec.data_parallel_size == spec.data_parallel_size
-                && !specs.contains(&engine.spec)
-                && in_flight(engine, &self.replicas) == 0
-        };
-        let index = self.engines.iter().position(gone)?;
+    fn reuse_engine(&mut self, index: usize, spec: &EngineSpec) -> usize {
         self.stored.lose(index);
         for id in self.engines[index].ids() {
             let replica = &mut self.replicas[id.index()];
@@ -103,7 +118,7 @@ impl Router {
         }
         let replicas = self.engines[index].replicas.clone();
         self.engines[index] = Engine::new(spec, replicas);
-        Some(index)
+        index
     }
 
     fn add_engine(&mut self, spec: &EngineSpec) -> usize {

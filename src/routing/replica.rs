@@ -15,7 +15,7 @@ impl ReplicaId {
 }
 
 /// An engine to route to: one URL, with one replica or with one for each data-parallel rank.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EngineSpec {
     /// `host:port`, the name of its one replica; a rank is called `host:port#rank`.
     pub name: String,

@@ -29,6 +29,8 @@ pub struct Router {
     pub(super) conversations: Conversations,
     /// Why conversations that lost their home lost it, until their next turn.
     pub(super) lost: LruCache<Key, CacheOutcome>,
+    /// Of those, the ones whose reason was forgotten because they were too many.
+    pub(super) lost_forgotten: u64,
     pub(super) caches: Caches,
     pub(super) line: Line,
     pub(super) stored: StoredTable,
@@ -53,6 +55,7 @@ impl Router {
             replicas: Vec::new(),
             conversations: Conversations::default(),
             lost: LruCache::unbounded(),
+            lost_forgotten: 0,
             caches: Caches::new(),
             line: Line::new(),
             stored: StoredTable::new(),
@@ -252,6 +255,7 @@ impl Router {
         }
         while self.lost.len() > self.settings.conversations_max {
             self.lost.pop_lru();
+            self.lost_forgotten += 1;
         }
         self.caches.clear(replica);
     }

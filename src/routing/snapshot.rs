@@ -24,6 +24,8 @@ pub struct Snapshot {
     pub stored: u64,
     /// Those forgotten because of the limit.
     pub stored_evicted: u64,
+    /// Conversations without a home of which it was forgotten why, because of the limit.
+    pub lost_forgotten: u64,
     /// Requests that wait for room.
     pub parked: u64,
     /// How long the first of them has waited.
@@ -43,6 +45,8 @@ pub struct Snapshot {
 pub struct ReplicaSnapshot {
     /// `host:port`, or `host:port#rank`.
     pub name: String,
+    /// The name of its engine.
+    pub engine: String,
     pub state: State,
     /// Why it is not up.
     pub trouble: Option<Trouble>,
@@ -95,6 +99,7 @@ impl Router {
             conversations_evicted: self.conversations.evicted(),
             stored: self.stored.len() as u64,
             stored_evicted: self.stored.evicted(),
+            lost_forgotten: self.lost_forgotten,
             parked: self.line.parked() as u64,
             longest_wait: self.line.longest_wait(now),
             admission: self.line.counts(),
@@ -126,6 +131,7 @@ impl Router {
                     self.caches.capacity(id, self.settings.admission.kv_cache_tokens);
                 ReplicaSnapshot {
                     name: self.replica_name(&self.target(id)),
+                    engine: engine.spec.name.clone(),
                     state: engine.state(),
                     trouble: engine.health.trouble(),
                     drained: self.is_drained(engine),

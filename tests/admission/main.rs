@@ -1,5 +1,6 @@
 //! Past the knee, case by case, on the pure core: who waits, who goes on, and what is learned of the caches.
 
+mod bounds;
 mod capacity;
 mod line;
 mod members;

@@ -139,3 +139,45 @@ async fn floods_and_nonsense_end_a_connection() {
     balancer.metric_becomes("homing_limits_hit_total", &[("limit", "malformed")], 1.0).await;
     kept.ask(&Ask::chat("m", "Hello.")).await.from(&engine);
 }
+
+/// Frames of one kind that a client sends without end, of each.
+const FLOOD: usize = 20_000;
+
+/// Memory that a flood may leave behind: buffers of some connections, not what was sent.
+const LEFT_MAX: u64 = 16 << 20;
+
+/// Whether the connection is ended or served on, nobody else is the worse for it, and nothing piles up.
+#[tokio::test]
+async fn no_flood_of_frames_takes_the_balancer_down() {
+    let engine = Engine::start().await;
+    let balancer = Balancer::start(one_model([&engine], json!({}))).await;
+    let mut kept = H2Client::connect(balancer.listen).await;
+    kept.ask(&Ask::chat("m", "Hello.")).await.from(&engine);
+    let headers = [(":method", "POST"), (":scheme", "http"), (":path", "/v1/messages"), (":authority", "a")];
+    let before = balancer.resident_bytes();
+    for kind in ["rapid reset", "settings", "ping", "continuation"] {
+        let mut flood = RawH2::connect(balancer.listen).await;
+        let open = if kind == "continuation" { flood.open_headers(&headers).await } else { 0 };
+        for _ in 0..FLOOD {
+            match kind {
+                "rapid reset" => {
+                    let stream = flood.headers(&headers, false).await;
+                    flood.reset(stream).await;
+                }
+                "settings" => flood.settings().await,
+                "ping" => flood.ping().await,
+                _ => flood.continuation(open, &[("x", "y")]).await,
+            }
+        }
+        kept.ask(&Ask::chat("m", "Hello.")).await.from(&engine);
+        if kind == "continuation" {
+            assert_eq!(flood.fate(open).await, Fate::Closed, "headers that never end");
+        }
+        drop(flood);
+        balancer.metric_becomes("homing_connections", &[], 1.0).await;
+        let left = balancer.resident_bytes().saturating_sub(before);
+        assert!(left < LEFT_MAX, "{kind} leaves {left} bytes");
+    }
+    balancer.idle().await;
+    assert_eq!(engine.turns(), 5);
+}

@@ -216,3 +216,28 @@ async fn a_pipe_in_place_of_a_file_holds_up_no_reload() {
     }
     assert_eq!(balancer.reload(&config).await.status, 200);
 }
+
+/// What is in flight goes on; added again meanwhile, the model knows of it and of its conversations.
+#[tokio::test]
+async fn a_model_that_is_removed_and_added_again_goes_on_as_it_was() {
+    let engine = Engine::start().await;
+    let other = Engine::start().await;
+    let both = json!({"models": [model("m", [&engine], json!({})), model("other", [&other], json!({}))]});
+    let balancer = Balancer::start(both.clone()).await;
+    balancer.ask(&turn("conversation-a")).await.is("placed");
+    let gate = Gate::shut();
+    engine.holds(&gate);
+    let held = ask_all(balancer.listen, [turn("conversation-b").streamed()]);
+    engine.saw_turns(2).await;
+    let alone = json!({"models": [model("other", [&other], json!({}))]});
+    assert_eq!(balancer.reload(&alone).await.status, 200);
+    assert_eq!(balancer.reload(&both).await.status, 200);
+    let routing = balancer.routing().await;
+    assert_eq!((routing.total("in_flight"), routing.total("placed")), (1, 2));
+    gate.open();
+    for answer in held {
+        assert_eq!(answer.await.unwrap().status, 200);
+    }
+    balancer.idle().await;
+    balancer.ask(&turn("conversation-a")).await.is("sticky");
+}

@@ -167,10 +167,41 @@ test("a refresh keeps the nodes, the focus and the selection", async () => {
   await close();
 });
 
+test("a drain by button empties a replica, after a question, by keyboard alone", async () => {
+  const { page, faults, close } = await open(stand.admin);
+  const { replica } = (await stand.rest()).replicas[0];
+  const row = page.locator(`article[data-key="${MODEL}"] tbody tr[data-key="${replica}"]`);
+  const press = async (answer) => {
+    await row.locator("button").focus();
+    await page.keyboard.press("Enter");
+    await page.waitForSelector("#confirm[open]");
+    await page.focus(answer);
+    await page.keyboard.press("Enter");
+    await page.waitForSelector("#confirm", { state: "hidden" });
+  };
+  const state = async () => (await stand.json(`/routing/${MODEL}`)).replicas[0];
+  await press("#confirm-no");
+  assert.equal((await state()).state, "up");
+  await press("#confirm-yes");
+  await row.locator(".draining").waitFor();
+  await row.getByText("nothing in flight").waitFor();
+  assert.equal((await state()).drained, true);
+  const before = await stand.rest();
+  await stand.play(4, 120, 2);
+  const after = await stand.rest();
+  const served = (row) => row.placed + row.sticky + row.spilled_in + row.balanced;
+  assert.equal(served(after.replicas[0]), served(before.replicas[0]), "the drained one got nothing");
+  assert.ok(served(after.replicas[1]) > served(before.replicas[1]));
+  await press("#confirm-yes");
+  await row.locator(".up").waitFor();
+  assert.deepEqual(faults, []);
+  await close();
+});
+
 test("it is usable by keyboard", async () => {
   const { page, close } = await open(stand.admin);
   const reached = [];
-  for (let step = 0; step < 12; step += 1) {
+  for (let step = 0; step < 20; step += 1) {
     await page.keyboard.press("Tab");
     reached.push(await page.evaluate(() => document.activeElement.name || document.activeElement.tagName));
   }

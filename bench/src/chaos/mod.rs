@@ -85,6 +85,7 @@ pub async fn run(plan: &Plan) -> Result<Verdict, String> {
     done?;
     let settled = tokio::time::timeout(SETTLE_MAX, async { while sessions.join_next().await.is_some() {} }).await;
     let idle = balancer.becomes_idle(SETTLE_MAX).await;
+    let old = balancer.old_ends(SETTLE_MAX).await;
     Ok(Verdict {
         seed: plan.seed,
         took: began.elapsed(),
@@ -92,7 +93,7 @@ pub async fn run(plan: &Plan) -> Result<Verdict, String> {
         turns: ledger.counts(),
         wrong: ledger.wrong(),
         sessions_stuck: settled.is_err().then_some(sessions.len()),
-        in_flight: idle.err(),
+        left_over: [idle.err(), old.err()].into_iter().flatten().collect(),
         watch,
     })
 }
@@ -101,7 +102,7 @@ fn configuration(profile: &Profile, fleet: &Fleet) -> String {
     let urls: String = fleet.replicas().iter().map(|address| format!("      - url: http://{address}\n")).collect();
     let (name, max_num_seqs) = (&profile.model.name, profile.engine.max_num_seqs);
     format!(
-        "listen:\n  - address: 127.0.0.1:0\nadmin:\n  address: 127.0.0.1:0\nserver:\n  access_log: off\nscrape:\n  interval: 1 s\n\
+        "listen:\n  - address: 127.0.0.1:0\nadmin:\n  address: 127.0.0.1:0\nserver:\n  access_log: off\n  upgrade_socket: upgrade/socket\nscrape:\n  interval: 1 s\n\
          models:\n  - name: {name}\n    max_num_seqs: {max_num_seqs}\n    replicas:\n{urls}"
     )
 }

@@ -1,4 +1,4 @@
-//! What the operator does meanwhile: reloads in the second half.
+//! What the operator does meanwhile: in the second half reloads, and one upgrade.
 
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,8 @@ use crate::balancer::Balancer;
 const LOOK: Duration = Duration::from_millis(250);
 /// Between two reloads.
 const RELOAD: Duration = Duration::from_secs(1);
+/// The part of the time after which a new process takes over: before the last quarter, in which memory is measured.
+const UPGRADE: f64 = 0.65;
 
 /// Lets `duration` pass.
 ///
@@ -18,7 +20,7 @@ const RELOAD: Duration = Duration::from_secs(1);
 /// When the balancer ends.
 pub async fn make(balancer: &mut Balancer, watch: &mut Watch, duration: Duration) -> Result<(), String> {
     let began = Instant::now();
-    let mut reloaded = began + duration / 2;
+    let (mut reloaded, mut upgraded) = (began + duration / 2, false);
     while began.elapsed() < duration {
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}
@@ -28,6 +30,10 @@ pub async fn make(balancer: &mut Balancer, watch: &mut Watch, duration: Duration
         if reloaded.elapsed() >= RELOAD {
             reloaded = Instant::now();
             balancer.signal(Signal::SIGHUP).map_err(|error| format!("it cannot be signalled: {error}"))?;
+        }
+        if !upgraded && began.elapsed() >= duration.mul_f64(UPGRADE) {
+            upgraded = true;
+            balancer.upgrade().await.map_err(|error| format!("the upgrade failed: {error}"))?;
         }
     }
     Ok(())

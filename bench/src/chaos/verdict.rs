@@ -16,8 +16,8 @@ pub struct Verdict {
     pub(super) wrong: Vec<String>,
     /// Sessions that did not come to their end.
     pub(super) sessions_stuck: Option<usize>,
-    /// What was in flight after all was over, if anything was.
-    pub(super) in_flight: Option<String>,
+    /// What was there still after all was over.
+    pub(super) left_over: Vec<String>,
     pub(super) watch: Watch,
 }
 
@@ -27,7 +27,7 @@ impl Verdict {
         self.turns.answered > 0
             && self.turns.wrong == 0
             && self.sessions_stuck.is_none()
-            && self.in_flight.is_none()
+            && self.left_over.is_empty()
             && self.watch.resident_kib().is_flat()
             && self.watch.descriptors().is_flat()
     }
@@ -49,9 +49,7 @@ impl fmt::Display for Verdict {
         if let Some(sessions) = self.sessions_stuck {
             writeln!(f, "wrong: {sessions} sessions never came to their end")?;
         }
-        if let Some(in_flight) = &self.in_flight {
-            writeln!(f, "wrong: {in_flight}")?;
-        }
+        self.left_over.iter().try_for_each(|left| writeln!(f, "wrong: {left}"))?;
         f.write_str(if self.holds() { "all holds" } else { "does not hold" })
     }
 }

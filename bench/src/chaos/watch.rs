@@ -4,9 +4,12 @@ use std::time::Duration;
 
 /// How much more the last quarter may take than the first.
 const GROWTH_MAX: f64 = 1.05;
+/// In a short run, in which code that runs for the first time still comes into memory.
+const GROWTH_MAX_SHORT: f64 = 1.10;
+const SHORT: Duration = Duration::from_secs(300);
 
-/// The balancer takes what it needs in the beginning: buffers, threads, pools. This share of the run is not counted.
-const WARMUP: f64 = 0.15;
+/// The balancer takes what it needs in the beginning: buffers, threads, pools. That time is not counted.
+const WARMUP: Duration = Duration::from_secs(20);
 
 /// Samples of the run.
 pub struct Watch {
@@ -26,12 +29,13 @@ struct Sample {
 pub struct Quarters {
     pub first: f64,
     pub last: f64,
+    growth_max: f64,
 }
 
 impl Quarters {
     /// Whether it has not grown.
     pub fn is_flat(&self) -> bool {
-        self.last <= self.first * GROWTH_MAX
+        self.last <= self.first * self.growth_max
     }
 }
 
@@ -62,7 +66,7 @@ impl Watch {
     }
 
     fn quarters(&self, of: impl Fn(&Sample) -> f64) -> Quarters {
-        let (from, counted) = (self.duration.mul_f64(WARMUP), self.duration.mul_f64(1.0 - WARMUP));
+        let (from, counted) = (WARMUP, self.duration.saturating_sub(WARMUP));
         let median = |begin: f64, end: f64| {
             let within =
                 |sample: &&Sample| (from + counted.mul_f64(begin)..from + counted.mul_f64(end)).contains(&sample.at);
@@ -70,6 +74,7 @@ impl Watch {
             values.sort_by(f64::total_cmp);
             values.get(values.len() / 2).copied().unwrap_or(0.0)
         };
-        Quarters { first: median(0.0, 0.25), last: median(0.75, 1.0) }
+        let growth_max = if self.duration < SHORT { GROWTH_MAX_SHORT } else { GROWTH_MAX };
+        Quarters { first: median(0.0, 0.25), last: median(0.75, 1.0), growth_max }
     }
 }

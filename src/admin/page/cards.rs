@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::figures::{DASH, count, date_time, or_dash, percent, seconds, share};
 use crate::config::SpillThreshold;
 use crate::fleet::{Fleet, InForce, Model, now};
-use crate::routing::{READING_MAX_AGE, ReplicaSnapshot, Snapshot};
+use crate::routing::{READING_MAX_AGE, ReplicaSnapshot, Snapshot, Trouble};
 
 const COLUMNS: [&str; 14] = [
     "Replica",
@@ -56,7 +56,7 @@ fn card(index: usize, model: &Model, since: u64) -> Markup {
                         }
                     }
                     tbody role="rowgroup" {
-                        @for replica in &snapshot.replicas { (row(replica)) }
+                        @for replica in &snapshot.replicas { (row(model.label(), replica)) }
                     }
                 }
             }
@@ -102,7 +102,7 @@ fn badge(name: &str, value: &str) -> Markup {
     html! { li { (name) " " strong { (value) } } }
 }
 
-fn row(replica: &ReplicaSnapshot) -> Markup {
+fn row(model: &str, replica: &ReplicaSnapshot) -> Markup {
     let reading = replica.reading.as_ref().map(|(reading, _)| reading);
     let decisions = &replica.decisions;
     let (state, why) = state(replica);
@@ -125,6 +125,7 @@ fn row(replica: &ReplicaSnapshot) -> Markup {
             td role="cell" .state data-label=(COLUMNS[1]) {
                 span .(state) { (state) }
                 @if let Some(why) = why { " " small { (why) } }
+                (drain(model, replica))
             }
             @for (label, number) in COLUMNS[2..].iter().zip(&numbers) {
                 td role="cell" data-label=(label) { (number) }
@@ -133,6 +134,19 @@ fn row(replica: &ReplicaSnapshot) -> Markup {
             td role="cell" data-label=(COLUMNS[12]) { (conversations) }
             td role="cell" data-label=(COLUMNS[13]) { (hits) }
         }
+    }
+}
+
+/// Drains its engine, or ends that. The script asks once more before it does.
+fn drain(model: &str, replica: &ReplicaSnapshot) -> Markup {
+    let (verb, label) = match replica.trouble {
+        Some(Trouble::NotConfigured) => return html! {},
+        Some(Trouble::ToldToDrain) => ("undrain", "Use again"),
+        _ => ("drain", "Drain"),
+    };
+    html! {
+        button type="button" aria-label=(format!("{label}: {}", replica.engine))
+            data-verb=(verb) data-engine=(replica.engine) data-model=(model) { (label) }
     }
 }
 

@@ -122,6 +122,35 @@ for (const kind of ["change", "input", "submit"]) {
   });
 }
 
+// Every conversation of a replica moves when it is drained, so a person is asked once more.
+let meant;
+document.addEventListener("click", (event) => {
+  const button = event.target.closest?.("button[data-verb]");
+  if (!button) return;
+  meant = { ...button.dataset };
+  const { engine, verb } = meant;
+  byId("confirm-text").textContent =
+    verb === "drain"
+      ? `Drain ${engine}? It gets no new conversation, and those it has move at their next turn.`
+      : `Use ${engine} again?`;
+  byId("confirm-yes").textContent = button.textContent;
+  byId("confirm").showModal();
+});
+byId("confirm-no").addEventListener("click", () => byId("confirm").close());
+byId("confirm-yes").addEventListener("click", async () => {
+  byId("confirm").close();
+  const { engine, verb, model } = meant;
+  const path = `/replicas/${encodeURIComponent(engine)}/${verb}?${new URLSearchParams({ model })}`;
+  try {
+    const answer = await fetch(path, { method: "POST", headers: headers() });
+    if (answer.status === 401) return askForToken();
+    if (!answer.ok) throw new Error((await answer.json()).error);
+    refresh("models");
+  } catch (error) {
+    trouble(`Nothing has changed: ${error.message}.`);
+  }
+});
+
 function refreshAll() {
   Object.keys(PARTS).forEach(refresh);
 }

@@ -26,6 +26,7 @@ pub fn page() -> Markup {
                     p .note { "This page needs its script. The same numbers stand at /routing, /history and /decisions." }
                 }
                 (token_form())
+                (confirmation())
                 main hidden {
                     section #routing aria-labelledby="routing-title" {
                         h2 #routing-title { "Replica routing" }
@@ -44,6 +45,18 @@ pub fn page() -> Markup {
                     p { "Homing " (env!("CARGO_PKG_VERSION")) ". Times are UTC. As JSON: /routing, /history/MODEL, /decisions. As metrics: /metrics." }
                 }
             }
+        }
+    }
+}
+
+/// Asks whether a replica is to be drained, or used again.
+fn confirmation() -> Markup {
+    html! {
+        dialog #confirm aria-labelledby="confirm-text" {
+            p #confirm-text {}
+            button #confirm-no type="button" { "Cancel" }
+            " "
+            button #confirm-yes type="button" { "Drain" }
         }
     }
 }

@@ -57,6 +57,8 @@ pub struct AdmissionCounts {
     pub forced: u64,
     /// With [`AdmissionMode::Observe`], requests that would have had to wait.
     pub would_park: u64,
+    /// Places in the line that were given up because too many were kept.
+    pub places_dropped: u64,
 }
 
 /// Where a conversation gets its home, and by what that was chosen.
@@ -95,7 +97,7 @@ impl Line {
     }
 
     pub fn counts(&self) -> AdmissionCounts {
-        self.counts
+        AdmissionCounts { places_dropped: self.queue.dropped(), ..self.counts }
     }
 
     fn note_admission(&mut self, now: Time) {
@@ -137,7 +139,8 @@ impl Router {
         {
             return Some(Plan::Admit(key, fit));
         }
-        if self.line.queue.len() >= self.settings.admission.parked_max {
+        // Whoever comes back to a place that is kept for it is in the line already.
+        if self.line.queue.len() >= self.settings.admission.parked_max && !self.line.queue.keeps_place(&key, now) {
             let retry_after_s = self.line.retry_after_s(self.settings.admission.max_wait);
             return Some(Plan::Full(Refusal { why: RefusedWhy::Full, retry_after_s }));
         }
@@ -173,7 +176,7 @@ impl Router {
 
     /// Takes a parked request out of the line whose client left. Its conversation's place in it is kept for a while.
     pub fn leave(&mut self, ticket: Ticket, now: Time) {
-        if self.line.queue.leave(ticket, now).is_some() {
+        if self.line.queue.leave(ticket, self.settings.admission.parked_max, now).is_some() {
             self.line.counts.left += 1;
         }
     }
@@ -203,7 +206,7 @@ impl Router {
             self.line.counts.forced += 1;
             return self.let_go(ticket, Goes::To(fit), now);
         }
-        self.line.queue.leave(ticket, now)?;
+        self.line.queue.leave(ticket, self.settings.admission.parked_max, now)?;
         self.line.counts.overdue += 1;
         let refusal = Refusal { why: RefusedWhy::Overdue, retry_after_s: 1 };
         Some(Woken { ticket, verdict: Verdict::Refused(refusal) })

@@ -12,7 +12,7 @@ pub struct Ticket(u64);
 /// A conversation whose request left the line keeps its place in it for this long.
 pub const PLACE_KEPT: Duration = Duration::from_secs(60);
 
-/// Places kept at most.
+/// Places kept at most, where no more may wait than that.
 const PLACES_MAX: usize = 4096;
 
 /// A place in the line: the lower stands before the higher.
@@ -26,6 +26,8 @@ pub(super) struct Queue {
     /// Callers with someone in line, the next one to be served first.
     callers: VecDeque<Serving>,
     kept: LruCache<Key, (Place, Time)>,
+    /// Places given up because too many were kept.
+    dropped: u64,
     next: u64,
 }
 
@@ -52,6 +54,7 @@ impl Queue {
             lines: HashMap::new(),
             callers: VecDeque::new(),
             kept: LruCache::unbounded(),
+            dropped: 0,
             next: 0,
         }
     }
@@ -118,18 +121,31 @@ impl Queue {
         Some(parked)
     }
 
-    /// Takes a request out of the line whose client left or was refused, and keeps its conversation's place for a while.
-    pub fn leave(&mut self, ticket: Ticket, now: Time) -> Option<Parked> {
+    /// Takes a request out of the line whose client left or was refused, and keeps its conversation's place for a while; of as
+    /// many as may wait at once, `parked_max`.
+    pub fn leave(&mut self, ticket: Ticket, parked_max: usize, now: Time) -> Option<Parked> {
         let parked = self.remove(ticket)?;
         // Of two requests of a conversation, the better place.
         let place = self.kept.peek(&parked.key).map_or(parked.place, |(kept, _)| parked.place.min(*kept));
         self.kept.put(parked.key, (place, now));
-        while self.kept.len() > PLACES_MAX
-            || self.kept.peek_lru().is_some_and(|(_, (_, left))| now.since(*left) > PLACE_KEPT)
-        {
+        while self.kept.peek_lru().is_some_and(|(_, (_, left))| now.since(*left) > PLACE_KEPT) {
             self.kept.pop_lru();
         }
+        while self.kept.len() > PLACES_MAX.max(parked_max) {
+            self.kept.pop_lru();
+            self.dropped += 1;
+        }
         Some(parked)
+    }
+
+    /// Whether a place in the line is kept for this conversation.
+    pub fn keeps_place(&self, key: &Key, now: Time) -> bool {
+        self.kept.peek(key).is_some_and(|(_, left)| now.since(*left) <= PLACE_KEPT)
+    }
+
+    /// Places given up because too many were kept.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
     }
 
     /// How long the one in line for longest has waited.

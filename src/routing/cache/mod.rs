@@ -264,7 +264,8 @@ impl Caches {
         let shadow = &mut self.replicas[replica.index()].shadow;
         // What runs is counted with all that its turn will add, and has half of it on average.
         let not_yet = self.sizes.growth() / 2 * shadow.running() as u64;
-        shadow.cut(capacity.saturating_add(not_yet).saturating_sub(self.sizes.shared()));
+        let too_many = shadow.cut(capacity.saturating_add(not_yet).saturating_sub(self.sizes.shared()));
+        self.counts.untracked += too_many;
     }
 
     /// Learns how fast a replica reads: a turn of so many tokens, whose first byte came after `seconds`.

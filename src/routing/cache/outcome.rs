@@ -61,6 +61,8 @@ pub struct CacheCounts {
     pub found_tokens: u64,
     /// By how much the two differed, turn by turn, added up.
     pub error_tokens: u64,
+    /// Idle conversations of a replica that are not followed any more because they were too many.
+    pub untracked: u64,
 }
 
 impl CacheCounts {

@@ -177,9 +177,12 @@ impl Shadow {
         }
     }
 
-    /// Drops what a cache of so many tokens cannot hold any more: the longest unused first, and what runs never.
-    pub fn cut(&mut self, tokens_max: u64) {
+    /// Drops what a cache of so many tokens cannot hold any more: the longest unused first, and what runs never. Returns how
+    /// many were dropped for being too many, whatever their tokens.
+    pub fn cut(&mut self, tokens_max: u64) -> u64 {
+        let mut too_many = 0;
         while self.cached() > tokens_max || self.left.len() + self.lingering.len() > ENTRIES_MAX {
+            too_many += u64::from(self.cached() <= tokens_max);
             if let Some((_, left)) = self.left.pop_lru() {
                 self.left_tokens -= left.tokens;
             } else if let Some((_, lingering)) = self.lingering.pop_lru() {
@@ -188,6 +191,7 @@ impl Shadow {
                 break;
             }
         }
+        too_many
     }
 
     /// The cache is empty again, and nothing has a place here. What runs still does.

@@ -29,6 +29,7 @@ pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 pub const SETTINGS: u8 = 4;
+const PING: u8 = 6;
 pub const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 
@@ -61,6 +62,36 @@ impl RawH2 {
     pub async fn trailers(&mut self, stream: u32, headers: &[(&str, &str)]) {
         let block: Vec<u8> = headers.iter().flat_map(|(name, value)| literal(name, value)).collect();
         self.frame(HEADERS, END_HEADERS | END_STREAM, stream, &block).await;
+    }
+
+    /// Gives a request up (`CANCEL`).
+    pub async fn reset(&mut self, stream: u32) {
+        self.frame(RST_STREAM, 0, stream, &8u32.to_be_bytes()).await;
+    }
+
+    /// Settings that change nothing, and are to be acknowledged.
+    pub async fn settings(&mut self) {
+        self.frame(SETTINGS, 0, 0, &[]).await;
+    }
+
+    /// A ping that is to be answered.
+    pub async fn ping(&mut self) {
+        self.frame(PING, 0, 0, &[7; 8]).await;
+    }
+
+    /// A request whose headers begin, and never end.
+    pub async fn open_headers(&mut self, headers: &[(&str, &str)]) -> u32 {
+        let stream = self.next;
+        self.next += 2;
+        let block: Vec<u8> = headers.iter().flat_map(|(name, value)| literal(name, value)).collect();
+        self.frame(HEADERS, END_STREAM, stream, &block).await;
+        stream
+    }
+
+    /// More of those headers.
+    pub async fn continuation(&mut self, stream: u32, headers: &[(&str, &str)]) {
+        let block: Vec<u8> = headers.iter().flat_map(|(name, value)| literal(name, value)).collect();
+        self.frame(CONTINUATION, 0, stream, &block).await;
     }
 
     /// Requests begun so far.

@@ -109,7 +109,7 @@ models:
             "line 2, column 14: listen[0].address: expected an IP address and a port, such as 127.0.0.1:8080 or [::1]:8080, \
              found \"localhost:8080\"",
             "line 4, column 10: server.grace: expected a duration from 0 s to 24 h, such as 10 min, found 10",
-            "line 5, column 3: server: expected one of threads, grace, access_log, response_headers, state_file, \
+            "line 5, column 3: server: expected one of threads, grace, access_log, response_headers, state_file, upgrade_socket, \
              client_credentials, cors, limits, http2, found \"thread\"",
             "line 6, column 15: server.access_log: expected one of `text`, `json`, `off`, found \"xml\"",
             "line 7, column 18: server.limits.body: expected a size from 1 KiB to 1 GiB, such as 64 MiB, found \"64 MB\"",

@@ -25,7 +25,7 @@ const PHASES: [Phase; 3] = [
         sessions: 8,
         seconds: 40,
         name: "few sessions",
-        see: "All fit the caches. On the page: sticky stays near 100 %, parked is 0, and most of each bar of prompt tokens \
+        see: "All fit the caches. On the page: sticky stays near 100 %, parked at or near 0, and most of each bar of prompt tokens \
               is cached. What is computed is first turns.",
     },
     Phase {
@@ -39,7 +39,7 @@ const PHASES: [Phase; 3] = [
         sessions: 8,
         seconds: 40,
         name: "few again",
-        see: "The line is gone: parked is 0 again, held of capacity falls, the waits end. Sticky was high all the while.",
+        see: "The line empties: parked falls to 0 or near it, first byte p95 with it, held of capacity falls. Sticky was high all the while.",
     },
 ];
 

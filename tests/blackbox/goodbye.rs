@@ -7,9 +7,9 @@ use crate::harness::*;
 
 const ANSWER: &[u8] = br#"{"id": "a"}"#;
 
-/// In one conversation, which lives at the engine that is listed first.
+/// In one conversation, which lives at the engine that is listed first. Its body takes two frames.
 fn turn() -> Ask {
-    Ask::chat("m", "Hello.").session("conversation-a")
+    Ask::chat("m", &"0123456789".repeat(2_500)).session("conversation-a")
 }
 
 async fn balancer(engine: &GoawayEngine, other: &Engine) -> Balancer {
@@ -47,6 +47,7 @@ async fn a_request_that_was_not_begun_is_tried_again() {
     assert_eq!(begun.connection, not_begun.connection);
     begun.goodbye(begun.stream).await;
     second.response("POST").await.from(&other);
+    assert!(other.last().body == turn().body, "the body differs");
     begun.answer(ANSWER, true).await;
     let answer = first.response("POST").await;
     assert_eq!((answer.status, answer.body.as_slice()), (200, ANSWER));

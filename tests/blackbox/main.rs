@@ -20,7 +20,6 @@ mod explain;
 mod failover;
 mod flood;
 mod framings;
-mod goaway;
 mod goodbye;
 mod harness_itself;
 mod header_limits;

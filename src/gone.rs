@@ -17,13 +17,13 @@ pub type Named = (String, String);
 pub struct Gone(HashMap<Named, Instant>);
 
 impl Gone {
-    /// Removes from `families`, whose labels name a model and a replica, the series of those that have long been gone.
+    /// Removes from `families`, whose labels name a model and a replica (or an engine), the series of those that have long been gone.
     pub fn sweep(&mut self, families: &[&IntCounterVec], present: &HashSet<Named>, now: Instant) {
         let mut seen = HashSet::new();
         for family in families {
             for labels in series(family) {
-                let name = |label: &str| labels.get(label).cloned().unwrap_or_default();
-                let replica = (name("model"), name("replica"));
+                let (model, replica) = (labels.get("model"), labels.get("replica").or(labels.get("engine")));
+                let replica = (model.cloned().unwrap_or_default(), replica.cloned().unwrap_or_default());
                 if present.contains(&replica) {
                     continue;
                 }
@@ -60,7 +60,9 @@ mod tests {
     fn only_series_of_replicas_long_gone_are_removed() {
         let opts = Opts::new("requests", "Requests.");
         let family = IntCounterVec::new(opts, &["model", "replica", "status"]).expect("a family");
+        let hangs = IntCounterVec::new(Opts::new("hangs", "Hangs."), &["model", "engine"]).expect("a family");
         let named = |replica: &str| ("m".to_owned(), replica.to_owned());
+        ["stays", "goes"].iter().for_each(|engine| hangs.with_label_values(&["m", engine]).inc());
         for (replica, status) in [("stays", "200"), ("goes", "200"), ("goes", "503"), ("returns", "200")] {
             family.with_label_values(&["m", replica, status]).inc();
         }
@@ -79,6 +81,9 @@ mod tests {
         assert_eq!(left(), ["returns", "stays"]);
         gone.sweep(&[&family], &stays, start + 2 * KEPT);
         assert_eq!(left(), ["stays"]);
+        gone.sweep(&[&hangs], &stays, start);
+        gone.sweep(&[&hangs], &stays, start + KEPT);
+        assert_eq!(series(&hangs).iter().map(|labels| labels["engine"].as_str()).collect::<Vec<_>>(), ["stays"]);
         assert!(gone.0.is_empty(), "nothing is kept of them");
     }
 }

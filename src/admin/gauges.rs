@@ -1,6 +1,7 @@
 //! Sets the gauges of what stands in the routers, at the moment of a scrape.
 
 use parking_lot::Mutex;
+use prometheus::proto::MetricFamily;
 
 use crate::callers::Callers;
 use crate::fleet::{Fleet, Model, now};
@@ -16,8 +17,8 @@ pub fn ready(fleet: &Fleet) -> bool {
     fleet.models().iter().any(|model| model.engines().iter().any(|(_, engine)| engine.answered()))
 }
 
-/// Sets every gauge of the fleet and of the callers anew.
-pub fn set(live: &Live) {
+/// Every metric, with the gauges of the fleet and of the callers as they stand now.
+pub fn gather(live: &Live) -> Vec<MetricFamily> {
     let fleet = &live.fleet;
     let _one_at_a_time = SETTING.lock();
     METRICS.fleet.reset();
@@ -27,6 +28,7 @@ pub fn set(live: &Live) {
     }
     METRICS.ready.set(i64::from(ready(fleet)));
     fleet.models().iter().for_each(|model| set_model(model));
+    METRICS.registry.gather()
 }
 
 fn set_model(model: &Model) {

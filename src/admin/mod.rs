@@ -24,7 +24,6 @@ use subtle::ConstantTimeEq;
 use crate::decisions::Decisions;
 use crate::fleet::Model;
 use crate::live::Current;
-use crate::metrics::METRICS;
 use crate::panics::contained;
 use crate::proxy::Explainer;
 use crate::reload::Reloader;
@@ -105,9 +104,8 @@ impl Admin {
     }
 
     fn metrics(&self) -> Response<Vec<u8>> {
-        gauges::set(&self.live.load());
         let mut body = Vec::new();
-        match TextEncoder::new().encode(&METRICS.registry.gather(), &mut body) {
+        match TextEncoder::new().encode(&gauges::gather(&self.live.load()), &mut body) {
             Ok(()) => answer(StatusCode::OK, prometheus::TEXT_FORMAT, body),
             Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n")),
         }

@@ -7,7 +7,7 @@ use super::{
     Replicas, Scrape, Secret, Server, SessionRules, SpillThreshold, Timeouts, Transport, callers, settings, tls,
 };
 use crate::request::source::KeySource;
-use crate::routing::{Admission, AdmissionMode, Overdue, Recovery};
+use crate::routing::{Admission, Recovery};
 use http::{HeaderName, HeaderValue, Uri};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -264,9 +264,9 @@ fn admission(place: &Place) -> Option<Admission> {
         return place.choice().map(|mode| Admission { mode, ..Admission::default() });
     }
     Some(place.section(|s| Admission {
-        mode: s.get("mode", AdmissionMode::Auto, Place::choice),
+        mode: s.get("mode", Admission::DEFAULT.mode, Place::choice),
         max_wait: s.within("max_wait", &settings::MAX_WAIT),
-        overdue: s.get("overdue", Overdue::Refuse, Place::choice),
+        overdue: s.get("overdue", Admission::DEFAULT.overdue, Place::choice),
         parked_max: s.within("parked_max", &settings::PARKED),
         rotate: s.get("rotate", None, |place| place.within_or("off", &settings::ROTATE)),
         linger: s.get("linger", None, |place| place.within_or("auto", &settings::LINGER)),

@@ -3,6 +3,7 @@
 use super::bounds::{Bounds, Bytes};
 use crate::request::head::HEADERS_MAX;
 use crate::request::source::KeySource;
+use crate::routing::{Admission, MAX_NUM_SEQS_ASSUMED, Recovery};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -92,7 +93,7 @@ pub const MODEL_NAME_MAX: usize = 256;
 pub const ALIASES_MAX: usize = 64;
 
 /// The default is what vLLM uses when nothing is set, and what is assumed when nothing is known.
-pub const MAX_NUM_SEQS: Bounds<u32> = Bounds { default: 256, min: 1, max: 65_536 };
+pub const MAX_NUM_SEQS: Bounds<u32> = Bounds { default: MAX_NUM_SEQS_ASSUMED, min: 1, max: 65_536 };
 
 /// Only the range holds: the default follows from `max_num_seqs`.
 pub const SPILL_THRESHOLD: Bounds<u32> = Bounds { default: MAX_NUM_SEQS.default / 4, min: 1, max: 65_536 };
@@ -106,9 +107,9 @@ pub const CONVERSATIONS: Bounds<usize> = Bounds { default: 8192, min: 1, max: 1_
 pub const KV_CACHE_TOKENS: Bounds<u64> = Bounds { default: 200_000, min: 1, max: 1_000_000_000 };
 
 pub const MAX_WAIT: Bounds<Duration> =
-    Bounds { default: Duration::from_secs(240), min: Duration::ZERO, max: Duration::from_mins(30) };
+    Bounds { default: Admission::DEFAULT.max_wait, min: Duration::ZERO, max: Duration::from_mins(30) };
 
-pub const PARKED: Bounds<usize> = Bounds { default: 1024, min: 0, max: 1_000_000 };
+pub const PARKED: Bounds<usize> = Bounds { default: Admission::DEFAULT.parked_max, min: 0, max: 1_000_000 };
 
 /// Only the range holds: the default is never.
 pub const ROTATE: Bounds<u32> = Bounds { default: 3, min: 1, max: 1000 };
@@ -117,15 +118,15 @@ pub const ROTATE: Bounds<u32> = Bounds { default: 3, min: 1, max: 1000 };
 pub const LINGER: Bounds<Duration> =
     Bounds { default: Duration::from_secs(5), min: Duration::ZERO, max: Duration::from_mins(10) };
 
-pub const FAILURES: Bounds<u32> = Bounds { default: 5, min: 1, max: 1000 };
+pub const FAILURES: Bounds<u32> = Bounds { default: Recovery::DEFAULT.failures, min: 1, max: 1000 };
 
 pub const PAUSE: Bounds<Duration> =
-    Bounds { default: Duration::from_secs(10), min: Duration::from_millis(100), max: Duration::from_hours(1) };
+    Bounds { default: Recovery::DEFAULT.pause, min: Duration::from_millis(100), max: Duration::from_hours(1) };
 
 pub const PAUSE_MAX: Bounds<Duration> =
-    Bounds { default: Duration::from_mins(5), min: Duration::from_millis(100), max: Duration::from_hours(24) };
+    Bounds { default: Recovery::DEFAULT.pause_max, min: Duration::from_millis(100), max: Duration::from_hours(24) };
 
-pub const RETURN_RATE: Bounds<u32> = Bounds { default: 2, min: 1, max: 1000 };
+pub const RETURN_RATE: Bounds<u32> = Bounds { default: Recovery::DEFAULT.return_rate, min: 1, max: 1000 };
 
 pub const CONNECT: Bounds<Duration> =
     Bounds { default: Duration::from_secs(5), min: Duration::from_millis(100), max: Duration::from_mins(1) };

@@ -9,7 +9,8 @@ use super::discoverer::Failing;
 use super::in_force::Said;
 use super::parking::Waits;
 use super::saved::Kept;
-use super::{Engine, now, states};
+use super::states::Changed;
+use super::{Engine, now};
 use crate::config::{self, Discovery, Replicas};
 use crate::history::History;
 use crate::routing::{AdmissionMode, Ask, EngineSpec, Foreseen, Key, Router, Settings, Target, auto_spill_threshold};
@@ -54,12 +55,14 @@ impl Model {
             known: ArcSwap::default(),
             engines: ArcSwap::default(),
         };
-        model.set(&mut model.router.lock(), settings);
+        let drains = model.set(&mut model.router.lock(), settings);
+        drains.log();
         model
     }
 
     fn configure(self: &Arc<Model>, settings: &config::Model) {
-        self.set(&mut self.router.lock(), settings);
+        let drains = self.set(&mut self.router.lock(), settings);
+        drains.log();
         self.wake();
     }
 
@@ -74,28 +77,32 @@ impl Model {
         }
         let change = Change::between(&self.known.load(), &engines);
         self.known.store(Arc::new(engines));
-        self.set(&mut router, &settings);
-        self.kept.put_back(&mut router);
+        let drains = self.set(&mut router, &settings);
         drop(router);
+        drains.log();
         self.wake();
         Some(change)
     }
 
     /// Puts settings and engines into force. Engines that are looked for stay those known until others are found. All under
-    /// one lock: no request gets the index of an engine that is not in its place yet.
-    fn set(&self, router: &mut Router, settings: &config::Model) {
+    /// one lock: no request gets the index of an engine that is not in its place yet. What is to be logged is, once that is
+    /// released.
+    fn set(&self, router: &mut Router, settings: &config::Model) -> Changed {
         self.settings.store(Arc::new(settings.clone()));
         if let Replicas::Listed(engines) = &settings.replicas {
             self.known.store(Arc::new(engines.clone()));
         }
         let known = self.known.load();
         router.configure(routing_settings(settings), &known.iter().map(spec).collect::<Vec<_>>());
+        let mut drains = Changed::default();
         for (index, engine) in router.configured().to_vec().into_iter().zip(known.iter()) {
             if router.configure_draining(index, engine.draining) {
-                states::log(router.engine_name(index), router.trouble(index), "");
+                drains.note(router.engine_name(index), router.trouble(index));
             }
         }
         self.set_engines(router, &known);
+        self.kept.put_back(router);
+        drains
     }
 
     /// The model is served no more: those who wait for room go on as they are, since nobody looks after them from now on.
@@ -111,12 +118,16 @@ impl Model {
     }
 
     /// Puts new engines at the places that the router gave them. Those that stay keep what is known of them.
-    fn set_engines(&self, router: &Router, known: &[config::Engine]) {
+    fn set_engines(&self, router: &mut Router, known: &[config::Engine]) {
         let mut all = self.engines.load().as_ref().clone();
-        for (index, engine) in router.configured().iter().zip(known) {
-            match all.get_mut(*index) {
+        for (index, engine) in router.configured().to_vec().into_iter().zip(known) {
+            match all.get_mut(index) {
                 Some(there) if there.is(engine) => there.set_api_key(engine.api_key.clone()),
-                Some(place) => *place = Arc::new(Engine::new(engine)),
+                Some(place) => {
+                    // Whether it hangs is known of the one before alone, which nobody looks at any more.
+                    router.set_suspect(index, None);
+                    *place = Arc::new(Engine::new(engine));
+                }
                 None => all.push(Arc::new(Engine::new(engine))),
             }
         }

@@ -12,9 +12,13 @@ use crate::routing::{Router, Saved, Time};
 pub struct Kept(Mutex<Option<(Saved, Time)>>);
 
 impl Model {
-    /// What is to be kept.
+    /// What is to be kept: what is known, or what was known before, while no engine has been found at which that was.
     pub fn save(&self) -> Saved {
-        self.router.lock().save(now())
+        let router = self.router.lock();
+        match &*self.kept.0.lock() {
+            Some((saved, at)) => saved.clone().aged(now().since(*at)),
+            None => router.save(now()),
+        }
     }
 
     /// Takes back what was kept `away` ago, as soon as an engine is known.

@@ -32,8 +32,24 @@ impl Model {
     }
 }
 
+/// Engines whose states are others from now on.
+#[must_use]
+#[derive(Default)]
+pub(super) struct Changed(Vec<(String, Option<Trouble>)>);
+
+impl Changed {
+    pub fn note(&mut self, name: &str, trouble: Option<Trouble>) {
+        self.0.push((name.to_owned(), trouble));
+    }
+
+    /// Logs them. Not to be called under a router's lock: whoever reads the log may be slow.
+    pub fn log(&self) {
+        self.0.iter().for_each(|(name, trouble)| log(name, *trouble, ""));
+    }
+}
+
 /// Logs the state that an engine is in from now on.
-pub(super) fn log(name: &str, trouble: Option<Trouble>, detail: &str) {
+fn log(name: &str, trouble: Option<Trouble>, detail: &str) {
     match trouble {
         None => info!("replica {name} is up again"),
         Some(Trouble::ToldToDrain) => info!("replica {name} is draining: its conversations move at their next turn"),

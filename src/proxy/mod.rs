@@ -3,9 +3,9 @@
 //! The path of a request through the files: [`connection`](Edge) takes the connection, [`listeners`] opens it, [`h1`] or
 //! [`h2`] serves it ([`turnstile`] checks the heads of the first), [`callers`] asks who calls, [`intake`] reads the body,
 //! [`asked`] finds model and session, [`parking`] waits for room where there is none, [`upstream`] sends it and tries again
-//! elsewhere, [`patience`] says when that is due, [`answer`] lets the response pass, whose beginning [`hold`] may keep back, and
-//! reads its usage, [`changes`] is what the operator changes of it, [`ending`] counts and logs. [`explain`] goes the same way for a
-//! request that is only asked about. Errors of the balancer's own are in [`error`], answers of its own in [`local`].
+//! elsewhere, [`patience`] says when that is due and [`watch`] looks for it, [`answer`] lets the response pass, whose beginning
+//! [`hold`] may keep back, and reads its usage, [`changes`] is what the operator changes of it, [`ending`] counts and logs.
+//! [`explain`] goes the same way for a request that is only asked about. Errors of the balancer's own are in [`error`], answers of its own in [`local`].
 
 mod access_log;
 mod activity;
@@ -36,6 +36,7 @@ mod replay;
 mod spans;
 mod turnstile;
 mod upstream;
+mod watch;
 
 use std::os::fd::RawFd;
 use std::sync::Arc;

@@ -9,11 +9,8 @@
 //! The trait behind it is public in Pingora but hidden from its documentation; this file is all that leans on it, and
 //! the version of Pingora is pinned for it.
 
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -22,18 +19,19 @@ use futures::Stream;
 use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::protocols::Digest;
 use pingora::protocols::http::custom::CustomMessageWrite;
 use pingora::protocols::http::custom::server::Session as CustomSession;
 use pingora::protocols::http::{HttpTask, ServerSession};
 use pingora::protocols::l4::socket::SocketAddr;
-use pingora::protocols::{Digest, SocketDigest};
 use pingora::{Error, ErrorType, Result};
 use tokio::time::sleep_until;
 
-use super::cork::Cork;
+use super::cork::{Cork, give_way};
 use super::hold::{Hold, Passed};
 use super::patience::Patience;
 use super::presence;
+use super::watch::Watch;
 
 type Messages = Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
 
@@ -118,56 +116,6 @@ async fn until(moment: Option<Instant>) {
     }
 }
 
-/// Has the rest of this task go on first. Tokio's own also has the runtime look for events, which is a system call.
-async fn give_way() {
-    let mut gave = false;
-    poll_fn(|cx| match std::mem::replace(&mut gave, true) {
-        true => Poll::Ready(()),
-        false => {
-            cx.waker().wake_by_ref();
-            Poll::Pending
-        }
-    })
-    .await;
-}
-
-/// Ends when a try is to end. One until its answer begins and one from then on, not one for each token.
-struct Watch {
-    patience: Option<Arc<Patience>>,
-    begun: bool,
-    ends: Pin<Box<dyn Future<Output = Box<Error>> + Send + Sync>>,
-}
-
-impl Watch {
-    fn new(client: Option<Arc<SocketDigest>>, patience: Option<Arc<Patience>>) -> Watch {
-        let begun = has_begun(patience.as_ref());
-        let waited_for = patience.clone();
-        let over = async move {
-            match waited_for {
-                Some(patience) => patience.over().await,
-                None => std::future::pending().await,
-            }
-        };
-        let ends = Box::pin(async move {
-            tokio::select! {
-                () = presence::left(client) => {
-                    Error::explain(ErrorType::ConnectionClosed, "the client left while its next request was waiting")
-                }
-                error = over => error,
-            }
-        });
-        Watch { patience, begun, ends }
-    }
-
-    fn is_of(&self, patience: Option<&Arc<Patience>>) -> bool {
-        self.patience.as_ref().map(Arc::as_ptr) == patience.map(Arc::as_ptr) && self.begun == has_begun(patience)
-    }
-}
-
-fn has_begun(patience: Option<&Arc<Patience>>) -> bool {
-    patience.is_some_and(|patience| patience.has_begun())
-}
-
 struct Replay {
     inner: ServerSession,
     returned: Returned,
@@ -245,8 +193,9 @@ impl CustomSession for Replay {
             drop(cork);
         }
         let patience = self.shared.patience.lock().clone();
-        self.watch.take_if(|watch| !watch.is_of(patience.as_ref()));
         loop {
+            // Also once what was held has gone to the client: from then on a hung engine is no reason to ask another.
+            self.watch.take_if(|watch| !watch.is_of(patience.as_ref()));
             let held_until = self.shared.hold.lock().until();
             let Replay { inner, watch, .. } = &mut *self;
             let watch = watch.get_or_insert_with(|| Watch::new(presence::socket(inner.digest()), patience.clone()));

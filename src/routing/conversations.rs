@@ -23,8 +23,8 @@ pub struct Conversations {
 pub(super) struct Conversation {
     pub home: ReplicaId,
     pub last_used: Time,
-    /// Since when nothing of it is in flight, as far as a turn of it has ended.
-    pub idle_since: Option<Time>,
+    /// When a turn of it last ended; another may be in flight since.
+    pub last_ended: Option<Time>,
     /// Whether the pause since then is still to be noted.
     pauses: bool,
     /// Tokens of it after its last turn; 0 where no engine has said.
@@ -83,22 +83,22 @@ impl Conversations {
         }
     }
 
-    /// Since when nothing of a conversation is in flight.
-    pub fn idle_since(&self, key: &Key) -> Option<Time> {
-        self.get(key)?.idle_since
+    /// When a turn of a conversation last ended.
+    pub fn last_ended(&self, key: &Key) -> Option<Time> {
+        self.get(key)?.last_ended
     }
 
     /// How long a conversation has paused since its last turn ended. Asked again before its next one ends, nothing: what
     /// it waits for then is room.
     pub(super) fn take_pause(&mut self, key: &Key, now: Time) -> Option<Duration> {
         let conversation = self.live.peek_mut(key).or_else(|| self.idle.peek_mut(key))?;
-        std::mem::take(&mut conversation.pauses).then(|| now.since(conversation.idle_since.unwrap_or(now)))
+        std::mem::take(&mut conversation.pauses).then(|| now.since(conversation.last_ended.unwrap_or(now)))
     }
 
     /// Notes the end of a turn, after which the conversation has `size` tokens, where the engine says so.
     pub fn ended(&mut self, key: &Key, size: Option<u64>, now: Time) {
         if let Some(conversation) = self.live.peek_mut(key).or_else(|| self.idle.peek_mut(key)) {
-            conversation.idle_since = Some(now);
+            conversation.last_ended = Some(now);
             conversation.pauses = true;
             conversation.size = size.unwrap_or(conversation.size);
         }
@@ -110,7 +110,7 @@ impl Conversations {
     }
 
     /// Conversations at home on `replica`.
-    pub fn held_on(&self, replica: ReplicaId) -> u32 {
+    pub fn homed_on(&self, replica: ReplicaId) -> u32 {
         self.counts.get(replica.index()).map_or(0, |counts| counts.all)
     }
 
@@ -121,9 +121,9 @@ impl Conversations {
         while self.len() >= limit.max(1) {
             self.evict();
         }
-        let (idle_since, pauses, size, place) =
-            known.map_or((None, false, 0, None), |known| (known.idle_since, known.pauses, known.size, known.place));
-        self.live.put(key, Conversation { home, last_used: now, idle_since, pauses, size, place });
+        let (last_ended, pauses, size, place) =
+            known.map_or((None, false, 0, None), |known| (known.last_ended, known.pauses, known.size, known.place));
+        self.live.put(key, Conversation { home, last_used: now, last_ended, pauses, size, place });
         let counts = self.counts_mut(home);
         counts.live += 1;
         counts.all += 1;
@@ -141,14 +141,14 @@ impl Conversations {
         key: Key,
         home: ReplicaId,
         last_used: Time,
-        idle_since: Time,
+        last_ended: Time,
         size: u64,
         now: Time,
     ) {
         self.remove(&key);
         let live = now.since(last_used) <= LIVE;
         let conversation =
-            Conversation { home, last_used, idle_since: Some(idle_since), pauses: false, size, place: None };
+            Conversation { home, last_used, last_ended: Some(last_ended), pauses: false, size, place: None };
         if live { &mut self.live } else { &mut self.idle }.put(key, conversation);
         let counts = self.counts_mut(home);
         counts.live += u32::from(live);

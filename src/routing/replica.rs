@@ -94,7 +94,7 @@ impl Engine {
         Engine { spec: spec.clone(), health: Health::new(), replicas, unranked_in_flight: 0, in_flight_at_reading: 0 }
     }
 
-    /// Whether new requests go to it.
+    /// Its state.
     pub fn state(&self) -> State {
         self.health.state()
     }

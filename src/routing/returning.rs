@@ -1,5 +1,6 @@
 //! Replicas that have come back: each takes new conversations one by one until it holds as much as the others do.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::{ReplicaId, Router, Time};
@@ -10,11 +11,11 @@ const DOUBLES_AFTER: Duration = Duration::from_secs(30);
 
 /// Those that have come back.
 #[derive(Default)]
-pub(super) struct Returning(Vec<Back>);
+pub(super) struct Returning(HashMap<ReplicaId, Back>);
 
 /// One that has come back.
+#[derive(Default)]
 struct Back {
-    replica: ReplicaId,
     /// When it took its first new conversation.
     first: Option<Time>,
     /// From when on it may take its next one.
@@ -29,21 +30,16 @@ impl Returning {
 
     /// Its caches are empty, or nearly so.
     pub fn begin(&mut self, replica: ReplicaId) {
-        self.end(replica);
-        self.0.push(Back { replica, first: None, next: Time::default() });
+        self.0.insert(replica, Back::default());
     }
 
     /// It holds as much as the others, or is another by now.
     pub fn end(&mut self, replica: ReplicaId) {
-        self.0.retain(|back| back.replica != replica);
-    }
-
-    fn next(&self, replica: ReplicaId) -> Option<Time> {
-        self.0.iter().find(|back| back.replica == replica).map(|back| back.next)
+        self.0.remove(&replica);
     }
 
     fn took(&mut self, replica: ReplicaId, gap: Duration, now: Time) {
-        if let Some(back) = self.0.iter_mut().find(|back| back.replica == replica) {
+        if let Some(back) = self.0.get_mut(&replica) {
             let behind = now.since(*back.first.get_or_insert(now));
             let doubled = (behind.as_secs() / DOUBLES_AFTER.as_secs()).min(31) as u32;
             back.next = now + gap / 2u32.saturating_pow(doubled);
@@ -51,34 +47,50 @@ impl Returning {
     }
 }
 
+/// Tokens that the replicas hold which have not just come back, and how many these are.
+#[derive(Clone, Copy)]
+pub(super) struct Peers {
+    held: u128,
+    count: u128,
+}
+
 impl Router {
+    /// What those hold that a replica which has come back is to hold as much as. To be asked once for all that have.
+    pub(super) fn peers(&self) -> Peers {
+        let mut peers = Peers { held: 0, count: 0 };
+        if !self.returning.is_empty() {
+            for id in self.candidates.iter().filter(|id| !self.returning.0.contains_key(id)) {
+                peers.held += u128::from(self.caches.held(*id));
+                peers.count += 1;
+            }
+        }
+        peers
+    }
+
     /// Whether a replica has come back and holds less than the others, as yet.
-    pub(super) fn is_returning(&self, replica: ReplicaId) -> bool {
-        self.returning.next(replica).is_some() && !self.is_filled(replica)
+    pub(super) fn is_returning(&self, replica: ReplicaId, peers: Peers) -> bool {
+        self.returning.0.contains_key(&replica) && !self.is_filled(replica, peers)
     }
 
     /// Whether a replica is to take no new conversation at this moment, since it has just come back.
-    pub(super) fn rests(&self, replica: ReplicaId, now: Time) -> bool {
-        self.returning.next(replica).is_some_and(|next| now < next) && !self.is_filled(replica)
+    pub(super) fn rests(&self, replica: ReplicaId, peers: Peers, now: Time) -> bool {
+        self.returning.0.get(&replica).is_some_and(|back| now < back.next) && !self.is_filled(replica, peers)
     }
 
     /// A new conversation has got its home on a replica.
     pub(super) fn takes_one(&mut self, replica: ReplicaId, now: Time) {
-        if self.returning.is_empty() {
+        if !self.returning.0.contains_key(&replica) {
             return;
         }
-        match self.is_filled(replica) {
+        match self.is_filled(replica, self.peers()) {
             true => self.returning.end(replica),
             false => self.returning.took(replica, self.settings.recovery.gap(), now),
         }
     }
 
-    /// Whether a replica holds as much as those do on average that have not just come back. What it holds is known here at
-    /// once; its own figure of its cache in use would be seconds old.
-    fn is_filled(&self, replica: ReplicaId) -> bool {
-        let peers = self.candidates.iter().filter(|id| self.returning.next(**id).is_none());
-        let (held, count) =
-            peers.fold((0u128, 0u128), |(held, count), id| (held + u128::from(self.caches.held(*id)), count + 1));
-        u128::from(self.caches.held(replica)) * count >= held
+    /// Whether a replica holds as much as its peers do on average. What it holds is known here at once; its own figure of its
+    /// cache in use would be seconds old.
+    fn is_filled(&self, replica: ReplicaId, peers: Peers) -> bool {
+        u128::from(self.caches.held(replica)) * peers.count >= peers.held
     }
 }

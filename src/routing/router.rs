@@ -99,7 +99,7 @@ impl Router {
     }
 
     /// Sends a request where it says itself, or by load.
-    fn send_apart(&mut self, ask: &Ask, chosen: Chosen, now: Time) -> Turn {
+    pub(super) fn send_apart(&mut self, ask: &Ask, chosen: Chosen, now: Time) -> Turn {
         ask.stored.inspect(|key| self.stored.used(key));
         let home = ask.key.and_then(|key| self.conversations.home(&key));
         let free = ask.pin == Pin::None && self.kept(ask) == Kept::Unknown;

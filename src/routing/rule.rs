@@ -160,7 +160,8 @@ impl Router {
         let displaced = self.newcomer(key).is_displaced();
         if displaced || !self.returning.is_empty() {
             let busy = |id: &ReplicaId| self.replicas[id.index()].in_flight >= self.settings.spill_threshold;
-            let ready = self.candidates.iter().copied().filter(|id| !self.rests(*id, now) && !busy(id));
+            let peers = self.peers();
+            let ready = self.candidates.iter().copied().filter(|id| !self.rests(*id, peers, now) && !busy(id));
             let ready: Vec<ReplicaId> = ready.collect();
             if displaced && let Some((replica, tokens)) = self.least_held(ready.iter().copied()) {
                 return Some(Fit { replica, by: Placement::LeastHeld { tokens } });
@@ -176,7 +177,9 @@ impl Router {
     /// The replica that holds the fewest tokens, and how many. Conversations that have lost their home are many that come at
     /// once, and of very different sizes: by their number alone, one replica could get all the large ones.
     pub(super) fn least_held(&self, among: impl Iterator<Item = ReplicaId>) -> Option<(ReplicaId, u64)> {
-        among.map(|id| (id, self.caches.held(id))).min_by_key(|(id, tokens)| (*tokens, self.conversations.held_on(*id)))
+        among
+            .map(|id| (id, self.caches.held(id)))
+            .min_by_key(|(id, tokens)| (*tokens, self.conversations.homed_on(*id)))
     }
 
     fn least_busy<'a>(&self, engines: impl Iterator<Item = &'a Engine>, now: Time) -> Option<&'a Engine> {

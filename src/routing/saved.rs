@@ -75,6 +75,21 @@ impl Saved {
     pub fn conversations(&self) -> usize {
         self.conversations.len()
     }
+
+    /// The same, so much later.
+    pub fn aged(mut self, by: Duration) -> Saved {
+        let by_ms = by.as_millis() as u64;
+        let age = |age_ms: &mut u64| *age_ms = age_ms.saturating_add(by_ms);
+        self.replicas
+            .iter_mut()
+            .filter_map(|replica| replica.reading.as_mut())
+            .for_each(|reading| age(&mut reading.age_ms));
+        for conversation in &mut self.conversations {
+            age(&mut conversation.unused_ms);
+            age(&mut conversation.idle_ms);
+        }
+        self
+    }
 }
 
 impl Router {
@@ -92,7 +107,7 @@ impl Router {
             key: *key,
             home: conversation.home.0,
             unused_ms: age(conversation.last_used),
-            idle_ms: match conversation.idle_since {
+            idle_ms: match conversation.last_ended {
                 Some(since) if !self.caches.is_running(conversation.home, key) => age(since),
                 _ => 0,
             },

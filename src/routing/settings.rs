@@ -33,17 +33,20 @@ pub struct Recovery {
 
 impl Default for Recovery {
     fn default() -> Recovery {
-        Recovery {
-            failures: 5,
-            pause: Duration::from_secs(10),
-            pause_max: Duration::from_mins(5),
-            // An agent's first turn is thousands of tokens, of which a replica reads some thousands a second.
-            return_rate: 2,
-        }
+        Recovery::DEFAULT
     }
 }
 
 impl Recovery {
+    /// Where nothing is configured.
+    pub const DEFAULT: Recovery = Recovery {
+        failures: 5,
+        pause: Duration::from_secs(10),
+        pause_max: Duration::from_mins(5),
+        // An agent's first turn is thousands of tokens, of which a replica reads some thousands a second.
+        return_rate: 2,
+    };
+
     /// The time between two new conversations of a replica that has come back.
     pub fn gap(&self) -> Duration {
         Duration::from_secs(1) / self.return_rate.max(1)
@@ -103,20 +106,23 @@ pub enum Overdue {
 
 impl Default for Admission {
     fn default() -> Admission {
-        Admission {
-            mode: AdmissionMode::Auto,
-            kv_cache_tokens: None,
-            // Claude Code gives a silent answer up after 300 s.
-            max_wait: Duration::from_secs(240),
-            overdue: Overdue::Refuse,
-            parked_max: 1024,
-            rotate: None,
-            linger: None,
-        }
+        Admission::DEFAULT
     }
 }
 
 impl Admission {
+    /// Where nothing is configured.
+    pub const DEFAULT: Admission = Admission {
+        mode: AdmissionMode::Auto,
+        kv_cache_tokens: None,
+        // Claude Code gives a silent answer up after 300 s.
+        max_wait: Duration::from_secs(240),
+        overdue: Overdue::Refuse,
+        parked_max: 1024,
+        rotate: None,
+        linger: None,
+    };
+
     /// By the rule alone.
     pub fn off() -> Admission {
         Admission { mode: AdmissionMode::Off, ..Admission::default() }

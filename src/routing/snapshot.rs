@@ -116,6 +116,7 @@ impl Router {
 
     fn replica_snapshots(&self, now: Time) -> Vec<ReplicaSnapshot> {
         let kv_counts = all_read(&self.candidates, &self.replicas, now);
+        let peers = self.peers();
         let ending =
             self.engines.iter().filter(|engine| !engine.health.configured && in_flight(engine, &self.replicas) > 0);
         self.order
@@ -134,11 +135,11 @@ impl Router {
                     state: engine.state(),
                     trouble: engine.health.trouble(),
                     drained: self.is_drained(engine),
-                    returning: self.is_returning(id),
+                    returning: self.is_returning(id, peers),
                     circuit_opened: engine.health.circuit.opened(),
                     in_flight: replica.in_flight,
                     decisions: replica.decisions,
-                    conversations: self.conversations.held_on(id),
+                    conversations: self.conversations.homed_on(id),
                     live,
                     load: score(replica, live, kv_usage(replica, now).filter(|_| kv_counts)),
                     held_tokens: self.caches.held(id),

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use homing::routing::{Admission, AdmissionMode, Decision, EngineSpec, Overdue, Reading, Retry, Ticket, Turn, Verdict};
+use homing::routing::{
+    Admission, AdmissionMode, Decision, EngineSpec, Overdue, Reading, Retry, Settings, Ticket, Turn, Verdict,
+};
 
 use crate::world::{OWN, World, admission, ask, engines, settings};
 
@@ -100,6 +102,22 @@ fn when_admission_is_turned_off_all_go_on() {
         assert_eq!(woken.iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>(), tickets);
         assert!(woken.iter().all(|(_, turn)| turn.decision == Decision::Placed));
     }
+}
+
+/// None of them gets a home: each goes where the least is to do.
+#[test]
+fn when_affinity_is_turned_off_all_go_on_by_load() {
+    let (mut world, running, tickets) = full();
+    world.router.configure(Settings { affinity: false, ..settings(admission()) }, &engines(2));
+    let conversations = world.snapshot().conversations;
+    let woken = world.wakes();
+    assert_eq!(woken.iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>(), tickets);
+    assert!(woken.iter().all(|(_, turn)| turn.decision == Decision::Unrouted));
+    assert_eq!(world.snapshot().conversations, conversations);
+    for turn in running.iter().chain(woken.iter().map(|(_, turn)| turn)) {
+        world.ends(turn);
+    }
+    assert_eq!(world.snapshot().in_flight, 0);
 }
 
 #[test]

@@ -203,6 +203,56 @@ async fn a_stream_that_had_begun_waits_until_its_limit() {
     assert_eq!(balancer.idle().await.total("failed_over"), 0);
 }
 
+/// What was held back for as long as it may be has gone to the client: from then on the stream stays where it is, and another
+/// replica does not begin it again.
+#[tokio::test]
+async fn a_stream_whose_beginning_was_let_go_stays_where_it_is() {
+    let (engines, balancer) = pair(false, json!({"idle_stream": "4 s"})).await;
+    let role = json!({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": null}]});
+    let gate = Gate::shut();
+    for engine in &engines {
+        let (role, gate) = (format!("data: {role}\n\n"), gate.clone());
+        engine.answers(move |_| Answer::stream(&[role.clone(), "data: [DONE]\n\n".into()], Some(&gate)));
+    }
+    let mut client = balancer.client().await;
+    client.send(&Ask::chat("m", "Hello.").streamed()).await;
+    // Until then the engine has others to generate for.
+    let busy = async {
+        loop {
+            engines.iter().for_each(|engine| engine.vitals(|vitals| vitals.ranks[0].generation_tokens += 1.0));
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let head = tokio::select! {
+        head = client.head() => head,
+        () = busy => unreachable!(),
+    };
+    let answer = client.rest(head, "POST").await;
+    assert_eq!(answer.text().matches("assistant").count(), 1, "{}", answer.text());
+    assert!(answer.text().contains("replica_timeout"), "{}", answer.text());
+    balancer.metric_becomes("homing_hangs_total", &[], 1.0).await;
+    assert_eq!(balancer.idle().await.total("failed_over"), 0);
+}
+
+/// One that is spoken to in another way from now on is looked at anew.
+#[tokio::test]
+async fn a_reload_that_changes_how_it_is_spoken_to_suspects_it_no_more() {
+    let (engines, balancer) = pair(false, json!({})).await;
+    let gate = Gate::shut();
+    stops(&engines[0], &gate);
+    for n in 0..2 {
+        balancer.ask(&Ask::chat("m", "Hello.").session(&format!("conversation-{n}"))).await.from(&engines[1]);
+    }
+    balancer.routing_when("it is suspect", |routing| routing.state(&engines[0]) == "suspect").await;
+    for http2 in [true, false] {
+        let mut settings = timeouts(json!({}));
+        settings["http2"] = json!(http2);
+        assert_eq!(balancer.reload(&one_model(&engines, settings)).await.status, 200);
+    }
+    balancer.routing_when("it is up", |routing| routing.state(&engines[0]) == "up").await;
+    gate.open();
+}
+
 #[tokio::test]
 async fn each_limit_ends_a_request() {
     for (setting, streamed) in [("first_byte", false), ("first_byte", true), ("total", false), ("total", true)] {

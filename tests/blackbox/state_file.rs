@@ -64,27 +64,42 @@ async fn every_conversation_goes_home_after_a_restart() {
     }
 }
 
-/// Replicas that are looked for may be found after the file was read.
+/// Replicas that are looked for may be found long after the file was read. Until then it is kept as it was.
 #[tokio::test]
 async fn replicas_that_are_found_later_get_their_conversations_back() {
     let engines = engines::<2>().await;
     let folder = TempDir::new().unwrap();
     let list = folder.path().join("replicas.yaml");
     let listed: Vec<Value> = engines.iter().map(|engine| json!({"url": engine.url()})).collect();
+    let config = |replicas: Value| {
+        json!({
+            "server": {"state_file": folder.path().join("state")},
+            "models": [{"name": "m", "admission": "off", "replicas": replicas}],
+        })
+    };
+    let found = || config(json!({"file": list, "every": "100 ms"}));
     std::fs::write(&list, json!(listed).to_string()).unwrap();
-    let config = json!({
-        "server": {"state_file": folder.path().join("state")},
-        "models": [{"name": "m", "admission": "off", "replicas": {"file": list, "every": "100 ms"}}],
-    });
-    let mut balancer = Balancer::start(config.clone()).await;
+    let mut balancer = Balancer::start(found()).await;
     let homes = turns(&balancer, "placed").await;
     balancer.signal(Signal::SIGTERM);
     assert!(balancer.exit().await.success());
     std::fs::remove_file(&list).unwrap();
-    let balancer = Balancer::start(config).await;
-    assert_eq!(balancer.ask(&turn(0)).await.header("x-homing-error"), Some("no_replica"));
+    for stop in [Signal::SIGKILL, Signal::SIGTERM] {
+        let mut balancer = Balancer::start(found()).await;
+        assert_eq!(balancer.ask(&turn(0)).await.header("x-homing-error"), Some("no_replica"));
+        balancer.signal(stop);
+        balancer.exit().await;
+    }
+    let mut balancer = Balancer::start(found()).await;
     std::fs::write(&list, json!(listed).to_string()).unwrap();
     balancer.routing_when("the replicas", |routing| routing.replicas().len() == 2).await;
+    assert_eq!(turns(&balancer, "sticky").await, homes);
+    balancer.signal(Signal::SIGTERM);
+    assert!(balancer.exit().await.success());
+    // They may also be listed in the end.
+    std::fs::remove_file(&list).unwrap();
+    let balancer = Balancer::start(found()).await;
+    assert_eq!(balancer.reload(&config(json!(listed))).await.status, 200);
     assert_eq!(turns(&balancer, "sticky").await, homes);
 }
 

@@ -204,12 +204,12 @@ impl World {
         let snapshot = self.router.snapshot(self.now);
         let configured = |replica: &&ReplicaSnapshot| replica.trouble != Some(Trouble::NotConfigured);
         let best = snapshot.replicas.iter().filter(configured).map(|replica| replica.state).min();
-        // Of those left alone, the one that is to be tried is better than the others, which does not show.
+        // Of those left alone, the one that is to be tried is better than all others, which does not show.
         let left_alone =
             |replica: &ReplicaSnapshot| matches!(replica.trouble, Some(Trouble::Suspect(Suspicion::Fails { .. })));
         let free = |snapshot: &Snapshot| {
-            let mut usable = snapshot.replicas.iter().filter(configured).filter(|replica| Some(replica.state) == best);
-            usable.any(|replica| replica.held_tokens == 0 && !left_alone(replica))
+            let usable = || snapshot.replicas.iter().filter(configured).filter(|replica| Some(replica.state) == best);
+            usable().any(|replica| replica.held_tokens == 0) && !usable().any(left_alone)
         };
         assert!(self.parked.is_empty() || self.rules.admits() && !free(&snapshot), "nobody waits where there is room");
     }

@@ -78,10 +78,11 @@ impl Load {
         let (stream, pace) = paces.add();
         let header = format!("{STREAM}: {stream} {}\r\n", self.turns);
         connection.write_all(&request(client, self.body, &header, r#""stream":true,"#)).await?;
+        // Homing passes the head on with the first event.
+        pace.add_permits(1);
         let mut read = BytesMut::with_capacity(64 << 10);
         http::read_head(connection, &mut read).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
         for _ in 0..self.turns {
-            pace.add_permits(1);
             // Events end with an empty line, whose ends are of one byte; those of chunks are of two.
             let end = loop {
                 match memmem::find(&read, b"\n\n") {
@@ -93,6 +94,7 @@ impl Load {
                 }
             };
             read.advance(end);
+            pace.add_permits(1);
         }
         Ok(())
     }

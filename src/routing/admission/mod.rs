@@ -13,6 +13,7 @@ use queue::{PLACE_KEPT, Parked, Queue};
 
 use super::cache::Standing;
 use super::plan::Plan;
+use super::router::Chosen;
 use super::settings::{AdmissionMode, Overdue};
 use super::turn::{Refusal, RefusedWhy};
 use super::{Ask, Key, Placement, ReplicaId, Router, Time, Turn, Verdict};
@@ -71,6 +72,8 @@ pub(super) struct Fit {
 enum Goes {
     Home(ReplicaId),
     To(Fit),
+    /// Affinity has been turned off: it needs no home.
+    Apart(Chosen),
 }
 
 /// A parked request whose wait is over.
@@ -78,7 +81,6 @@ enum Goes {
 pub struct Woken {
     pub ticket: Ticket,
     pub verdict: Verdict,
-    pub waited: Duration,
 }
 
 impl Line {
@@ -181,7 +183,12 @@ impl Router {
 
     fn wake_one(&mut self, now: Time) -> Option<Woken> {
         let (ticket, parked) = self.line.queue.first()?;
-        // Another request of its conversation may have found a place meanwhile, or admission may have been turned off.
+        // The settings may be others meanwhile, or another request of its conversation may have found a place.
+        if !self.settings.affinity
+            && let Some(chosen) = self.unrouted(&[], now)
+        {
+            return self.let_go(ticket, Goes::Apart(chosen), now);
+        }
         if let Some(home) = self.home_to_go_to(&parked.key) {
             return self.let_go(ticket, Goes::Home(home), now);
         }
@@ -199,20 +206,21 @@ impl Router {
             self.line.counts.forced += 1;
             return self.let_go(ticket, Goes::To(fit), now);
         }
-        let Parked { since, .. } = self.line.queue.leave(ticket, self.settings.admission.parked_max, now)?;
+        self.line.queue.leave(ticket, self.settings.admission.parked_max, now)?;
         self.line.counts.overdue += 1;
         let refusal = Refusal { why: RefusedWhy::Overdue, retry_after_s: 1 };
-        Some(Woken { ticket, verdict: Verdict::Refused(refusal), waited: now.since(since) })
+        Some(Woken { ticket, verdict: Verdict::Refused(refusal) })
     }
 
     fn let_go(&mut self, ticket: Ticket, goes: Goes, now: Time) -> Option<Woken> {
-        let Parked { ask, key, since, place, .. } = self.line.queue.admit(ticket)?;
+        let Parked { ask, key, place, .. } = self.line.queue.admit(ticket)?;
         self.line.counts.admitted += 1;
         let turn = match goes {
             Goes::Home(home) => self.send_home(&ask, key, home, now),
             Goes::To(fit) => self.admit(&ask, key, fit, place, now),
+            Goes::Apart(chosen) => self.send_apart(&ask, chosen, now),
         };
-        Some(Woken { ticket, verdict: Verdict::Go(turn), waited: now.since(since) })
+        Some(Woken { ticket, verdict: Verdict::Go(turn) })
     }
 
     /// Gives a conversation its home, and notes its place in the line: it comes before those who came later.
@@ -226,20 +234,22 @@ impl Router {
     /// The replica with room for a newcomer on which it has the least to expect; one that holds nothing takes anyone.
     fn with_room(&mut self, ask: &Ask, key: &Key, now: Time) -> Option<Fit> {
         self.caches.expire(self.linger(), now);
-        self.gently(|rests| {
-            self.cheapest(ask, key, |id, own| !(rests && self.rests(id, now)) && self.has_room(id, own))
-        })
+        self.gently(now, |rests| self.cheapest(ask, key, |id, own| !rests(id) && self.has_room(id, own)))
     }
 
     /// The replica on which it has the least to expect, whether or not there is room.
     fn anywhere(&self, parked: &Parked, now: Time) -> Option<Fit> {
-        let cheapest = |rests| self.cheapest(&parked.ask, &parked.key, |id, _| !(rests && self.rests(id, now)));
-        Some(Fit { by: Placement::NoRoom, ..self.gently(cheapest)? })
+        let fit = self.gently(now, |rests| self.cheapest(&parked.ask, &parked.key, |id, _| !rests(id)))?;
+        Some(Fit { by: Placement::NoRoom, ..fit })
     }
 
     /// Chooses among the replicas that need no rest; among all, where none of those will do.
-    fn gently<T>(&self, choose: impl Fn(bool) -> Option<T>) -> Option<T> {
-        choose(true).or_else(|| if self.returning.is_empty() { None } else { choose(false) })
+    fn gently<T>(&self, now: Time, choose: impl Fn(&dyn Fn(ReplicaId) -> bool) -> Option<T>) -> Option<T> {
+        if self.returning.is_empty() {
+            return choose(&|_| false);
+        }
+        let peers = self.peers();
+        choose(&|id| self.rests(id, peers, now)).or_else(|| choose(&|_| false))
     }
 
     fn has_room(&self, id: ReplicaId, own: u64) -> bool {
@@ -273,7 +283,7 @@ impl Router {
             let (replica, tokens) = self.least_held(fit)?;
             return Some(Fit { replica, by: Placement::LeastHeld { tokens } });
         }
-        fit.map(|id| (cost_s(id), self.conversations.held_on(id), id))
+        fit.map(|id| (cost_s(id), self.conversations.homed_on(id), id))
             .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
             .map(|(expected_s, _, replica)| Fit { replica, by: Placement::Room { tokens: own, expected_s } })
     }
@@ -281,8 +291,8 @@ impl Router {
     /// The place in the line that a conversation had which lost its cache in the middle of its work: it came before those
     /// who wait for their first turn.
     fn place_had(&self, key: &Key, now: Time) -> Option<Place> {
-        let idle_since = self.conversations.idle_since(key)?;
-        self.conversations.place(key).filter(|_| now.since(idle_since) <= PLACE_KEPT)
+        let last_ended = self.conversations.last_ended(key)?;
+        self.conversations.place(key).filter(|_| now.since(last_ended) <= PLACE_KEPT)
     }
 
     /// Notes how long a conversation paused before the turn that has just come.

@@ -69,8 +69,8 @@ impl Replica {
 pub(super) struct Expectation {
     /// Tokens of its conversation as its last turn left it; 0 for a first turn.
     pub before: u64,
-    /// Tokens that the replica should find; none where nothing is known.
-    pub found: Option<u64>,
+    /// Tokens that the replica should find.
+    pub found: u64,
     /// Why, if it finds less than there was.
     pub if_short: CacheOutcome,
     /// What the cache was believed to hold.
@@ -96,7 +96,7 @@ impl Caches {
         }
     }
 
-    /// Makes room for replicas up to this many, or forgets one that gave its place to another.
+    /// Makes room for so many replicas.
     pub fn resize(&mut self, replicas: usize) {
         self.replicas.resize_with(self.replicas.len().max(replicas), Replica::new);
     }
@@ -216,18 +216,18 @@ impl Caches {
         // Elsewhere there may be a copy, left by a turn that was sent there once: an old one.
         let there = why_gone == CacheOutcome::Evicted && shadow.standing(&key) != Standing::Gone;
         let found = match size {
-            Some(size) if there => Some(size),
-            _ if met_others => Some(shared),
-            _ => Some(0),
+            Some(size) if there => size,
+            _ if met_others => shared,
+            _ => 0,
         };
         let length = size.unwrap_or_else(|| self.sizes.of_bytes(bytes)) + self.sizes.growth();
-        let prompt = Prompt { length, to_compute: length.saturating_sub(found.unwrap_or(0)) };
+        let prompt = Prompt { length, to_compute: length.saturating_sub(found) };
         queue.add(prompt);
         let expectation = Expectation {
             before: size.unwrap_or(0),
             found,
             if_short: if there { CacheOutcome::Evicted } else { why_gone },
-            believed: shared + shadow.resident(),
+            believed: shared + shadow.cached(),
             queued: queue.to_compute(),
             prompt: Some(prompt),
             met_others: met_others && placed,
@@ -271,7 +271,7 @@ impl Caches {
     /// Learns how fast a replica reads: a turn of so many tokens, whose first byte came after `seconds`.
     pub fn note_first_byte(&mut self, replica: ReplicaId, expectation: &Expectation, tokens: Tokens, seconds: f64) {
         let own = tokens.prompt.saturating_sub(tokens.cached.unwrap_or(0));
-        let others = expectation.queued.saturating_sub(tokens.prompt.saturating_sub(expectation.found.unwrap_or(0)));
+        let others = expectation.queued.saturating_sub(tokens.prompt.saturating_sub(expectation.found));
         self.speeds.note(replica, own + others, seconds);
     }
 
@@ -292,7 +292,7 @@ impl Caches {
         if before > 0 && after > before {
             self.sizes.note_growth(after - before);
         }
-        let at_home = before > 0 && expectation.found == Some(before);
+        let at_home = before > 0 && expectation.found == before;
         if at_home {
             self.watch.note(before, tokens.cached);
         }
@@ -354,9 +354,7 @@ fn outcome(expectation: &Expectation, tokens: Tokens, roomy: bool) -> CacheOutco
     }
     match if_short {
         // It should have been there: only a cache that is full loses what goes on where it ended.
-        CacheOutcome::Evicted if found == Some(before) && (tokens.prompt < before || roomy) => {
-            CacheOutcome::PromptChanged
-        }
+        CacheOutcome::Evicted if found == before && (tokens.prompt < before || roomy) => CacheOutcome::PromptChanged,
         other => other,
     }
 }

@@ -78,7 +78,7 @@ impl Shadow {
     }
 
     /// Own tokens of everything that should be in the cache.
-    pub fn resident(&self) -> u64 {
+    pub fn cached(&self) -> u64 {
         self.held() + self.left_tokens
     }
 
@@ -181,8 +181,8 @@ impl Shadow {
     /// many were dropped for being too many, whatever their tokens.
     pub fn cut(&mut self, tokens_max: u64) -> u64 {
         let mut too_many = 0;
-        while self.resident() > tokens_max || self.left.len() + self.lingering.len() > ENTRIES_MAX {
-            too_many += u64::from(self.resident() <= tokens_max);
+        while self.cached() > tokens_max || self.left.len() + self.lingering.len() > ENTRIES_MAX {
+            too_many += u64::from(self.cached() <= tokens_max);
             if let Some((_, left)) = self.left.pop_lru() {
                 self.left_tokens -= left.tokens;
             } else if let Some((_, lingering)) = self.lingering.pop_lru() {

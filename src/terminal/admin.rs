@@ -1,3 +1,4 @@
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -119,11 +120,17 @@ impl Admin {
 
     fn answer(&self, answer: Result<Response<ureq::Body>, ureq::Error>) -> Result<Value, String> {
         let url = &self.url;
-        let mut answer = answer.map_err(|error| {
-            format!(
+        let mut answer = answer.map_err(|error| match error {
+            ureq::Error::Io(error) if is_cut_off(&error) => {
+                format!(
+                    "homing: {url} did not take all that was sent: {error}. Is it more than `server.limits.body` of its \
+                     configuration?"
+                )
+            }
+            error => format!(
                 "homing: nothing answers at {url}: {error}. Is Homing running there? Its admin address is `admin.address` \
                  of its configuration: name that with --config FILE, or the address with --admin URL"
-            )
+            ),
         })?;
         if answer.status() == StatusCode::UNAUTHORIZED {
             return Err(format!(
@@ -141,6 +148,11 @@ impl Admin {
             None => Ok(value),
         }
     }
+}
+
+/// Whether the other side closed the connection while it was sent something.
+fn is_cut_off(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 /// Takes from what is shown all that a terminal would obey: it may not be Homing that answers.

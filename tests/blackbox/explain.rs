@@ -220,3 +220,16 @@ async fn asking_needs_the_token() {
     assert_eq!(balancer.ask_admin(&ask).await.status, 401);
     assert_eq!(balancer.ask_admin(&ask.header("authorization", "Bearer the-token")).await.status, 200);
 }
+
+/// The balancer closes the connection before it has such a one whole.
+#[tokio::test]
+async fn one_that_is_too_large_is_said_to_be() {
+    let engines = engines::<1>().await;
+    let mut config = one_model(&engines, json!({}));
+    config["server"] = json!({"limits": {"body": "1 KiB"}});
+    let balancer = Balancer::start(config).await;
+    let run = balancer.command("explain", &[], Some(&vec![b'x'; 32 << 20])).await;
+    assert!(!run.ok && run.stderr.contains("server.limits.body"), "{run:?}");
+    let run = balancer.command("explain", &[], Some(&[b'x'; 2048])).await;
+    assert!(!run.ok && run.stderr.contains("answers 413"), "{run:?}");
+}

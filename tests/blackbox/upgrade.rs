@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
 use tokio::task::JoinHandle;
 
 use crate::harness::vllm::{USAGE, turn, turn_held};
@@ -246,10 +247,15 @@ async fn an_end_during_a_hand_over_closes_the_sockets() {
     std::fs::DirBuilder::new().mode(0o700).create(place.parent().unwrap()).unwrap();
     let silent = tokio::net::UnixListener::bind(&place).unwrap();
     balancer.signal(Signal::SIGQUIT);
-    let _connection = within("the old process", silent.accept()).await.unwrap();
+    let (mut connection, _) = within("the old process", silent.accept()).await.unwrap();
     balancer.signal(Signal::SIGTERM);
     let connect = async || tokio::net::TcpStream::connect(balancer.listen).await;
-    until("a refusal", async || connect().await.is_err().then_some(())).await;
+    let mut said = Vec::new();
+    tokio::select! {
+        biased;
+        _ = connection.read_to_end(&mut said) => panic!("the hand-over ended, and connections were taken until then"),
+        () = until("a refusal", async || connect().await.is_err().then_some(())) => {}
+    }
     gate.open();
     assert_eq!(within("the answer", answer).await.unwrap().status, 200);
 }

@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use lru::LruCache;
@@ -7,7 +8,7 @@ use crate::routing::{Ask, Key, Time};
 
 /// A parked request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Ticket(u64);
+pub struct Ticket(Place);
 
 /// A conversation whose request left the line keeps its place in it for this long.
 pub const PLACE_KEPT: Duration = Duration::from_secs(60);
@@ -15,8 +16,8 @@ pub const PLACE_KEPT: Duration = Duration::from_secs(60);
 /// Places kept at most, where no more may wait than that.
 const PLACES_MAX: usize = 4096;
 
-/// A place in the line: the lower stands before the higher.
-pub type Place = u64;
+/// A place in the line: the lower stands before the higher. Never 0, so that a conversation without one takes no more memory.
+pub type Place = NonZeroU64;
 
 /// Requests that wait for room: in the order in which their conversations came, and fairly between callers, each of whom has
 /// as many go on at its turn as its weight says (weighted round robin).
@@ -28,7 +29,8 @@ pub(super) struct Queue {
     kept: LruCache<Key, (Place, Time)>,
     /// Places given up because too many were kept.
     dropped: u64,
-    next: u64,
+    /// The last place that was given.
+    last: Place,
 }
 
 /// A caller's turn to be served.
@@ -55,7 +57,7 @@ impl Queue {
             callers: VecDeque::new(),
             kept: LruCache::unbounded(),
             dropped: 0,
-            next: 0,
+            last: Place::MIN,
         }
     }
 
@@ -89,8 +91,8 @@ impl Queue {
 
     /// The next place at the end of the line, for someone who need not wait there.
     pub fn number(&mut self) -> Place {
-        self.next += 1;
-        self.next
+        self.last = self.last.saturating_add(1);
+        self.last
     }
 
     /// Who is to be admitted next.

@@ -7,7 +7,8 @@
 //! response that runs in the background, since a client may do something with it at once; and what is not understood, since a
 //! stream is held back only for as long as it is known to have said nothing.
 
-use memchr::memmem;
+use memchr::memmem::Finder;
+use once_cell::sync::Lazy;
 
 use super::json;
 
@@ -38,9 +39,12 @@ pub fn kind(data: &[u8]) -> Event {
     }
 }
 
+// Every event of every stream is searched for it.
+static ERROR: Lazy<Finder<'static>> = Lazy::new(|| Finder::new(b"\"error\""));
+
 /// Whether an event tells of a failure. As good as free for one that does not: within a text the quotes would be escaped.
 pub fn is_error(data: &[u8]) -> bool {
-    memmem::find(data, b"\"error\"").is_some() && kind(data) == Event::Error
+    ERROR.find(data).is_some() && kind(data) == Event::Error
 }
 
 fn in_background(response: &str) -> bool {

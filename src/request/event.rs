@@ -25,26 +25,30 @@ pub enum Event {
 /// The types of events that open a stream.
 const OPENINGS: [&str; 5] = ["ping", "message_start", "response.created", "response.queued", "response.in_progress"];
 
+/// The name that both dialects give an event which tells of a failure, whatever its data.
+pub const ERROR_NAME: &[u8] = b"error";
+
 /// Reads an event's data.
 pub fn kind(data: &[u8]) -> Event {
-    let fields = json::fields(data, ["type", "error", "choices", "response"]);
-    let Some([kind, error, choices, response]) = fields else { return Event::Content };
-    let kind = kind.and_then(json::text);
+    let fields = json::fields(data, ["type", "object", "error", "choices", "response"]);
+    let Some([kind, object, error, choices, response]) = fields else { return Event::Content };
+    let (kind, object) = (kind.and_then(json::text), object.and_then(json::text));
     match kind.as_deref() {
         Some("error" | "response.failed") => Event::Error,
-        _ if error.is_some_and(|error| error != "null") => Event::Error,
+        _ if object.as_deref() == Some("error") || error.is_some_and(|error| error != "null") => Event::Error,
         Some(kind) if OPENINGS.contains(&kind) && !response.is_some_and(in_background) => Event::Opening,
         _ if choices.is_some_and(say_nothing) => Event::Opening,
         _ => Event::Content,
     }
 }
 
-// Every event of every stream is searched for it.
-static ERROR: Lazy<Finder<'static>> = Lazy::new(|| Finder::new(b"\"error\""));
+// Every event of every stream is searched for these.
+static TELLS_ERROR: Lazy<[Finder<'static>; 2]> =
+    Lazy::new(|| [Finder::new(b"\"error\""), Finder::new(b"\"response.failed\"")]);
 
 /// Whether an event tells of a failure. As good as free for one that does not: within a text the quotes would be escaped.
 pub fn is_error(data: &[u8]) -> bool {
-    ERROR.find(data).is_some() && kind(data) == Event::Error
+    TELLS_ERROR.iter().any(|word| word.find(data).is_some()) && kind(data) == Event::Error
 }
 
 fn in_background(response: &str) -> bool {

@@ -125,7 +125,7 @@ struct Replay {
     watch: Option<Watch>,
     /// A write of what was held has begun and not ended: what the client has of it is unknown.
     torn: bool,
-    /// A piece of the body has gone to the client. From then on nothing is held and no other try comes, so each event of a
+    /// A piece of the body has gone to the client, and the hold is over. From then on no other try comes, so each event of a
     /// stream takes a short way.
     flows: bool,
 }
@@ -178,17 +178,20 @@ impl Replay {
         if self.torn {
             return Err(Error::explain(ErrorType::WriteError, "the client took too long for the header").into_down());
         }
-        let passed = self.shared.hold.lock().pass(tasks);
+        let (passed, over) = {
+            let mut hold = self.shared.hold.lock();
+            (hold.pass(tasks), hold.is_over())
+        };
         match passed {
             Passed::On(tasks) => {
-                let flows =
-                    tasks.iter().any(|task| matches!(task, HttpTask::Body(Some(piece), _) if !piece.is_empty()));
-                let over = self.send(tasks).await?;
+                let says = |task: &HttpTask| matches!(task, HttpTask::Body(Some(piece), _) if !piece.is_empty());
+                let flows = over && tasks.iter().any(says);
+                let ended = self.send(tasks).await?;
                 if flows {
-                    // Begun anew, to look for what ends an answer that flows.
+                    // The watch begins anew, and looks for what ends an answer that flows.
                     (self.flows, self.watch) = (true, None);
                 }
-                Ok(over)
+                Ok(ended)
             }
             Passed::Held => Ok(false),
             Passed::Failed(error) => Err(error),

@@ -168,9 +168,14 @@ impl Shadow {
         }
     }
 
+    /// Since when the conversation has been idle that has a place here and was idle first.
+    pub fn idle_since(&self) -> Option<Time> {
+        self.lingering.peek_lru().map(|(_, lingering)| lingering.since)
+    }
+
     /// Ends the places of those idle for longer than `linger`.
     pub fn expire(&mut self, linger: Duration, now: Time) {
-        while self.lingering.peek_lru().is_some_and(|(_, lingering)| now.since(lingering.since) > linger) {
+        while self.idle_since().is_some_and(|since| now.since(since) > linger) {
             let Some((key, Lingering { tokens, .. })) = self.lingering.pop_lru() else { break };
             self.lingering_tokens -= tokens;
             self.leave(key, Left { tokens, rotated: false });

@@ -255,7 +255,7 @@ impl CustomSession for Replay {
     fn enable_retry_buffering(&mut self) {}
 
     fn is_body_done(&mut self) -> bool {
-        true
+        !self.inner.was_upgraded() || self.inner.is_body_done()
     }
 
     fn is_body_empty(&mut self) -> bool {
@@ -263,17 +263,22 @@ impl CustomSession for Replay {
     }
 
     async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {
-        Ok(None)
+        match self.inner.was_upgraded() {
+            true => self.inner.read_request_body().await,
+            false => Ok(None),
+        }
     }
 
     /// Ends only when the client goes away, or the engine has been waited for long enough. Pingora waits here whenever it waits
     /// for the engine, and an error here ends the try: so what ends a wait is noticed here, a hold that is over too.
-    fn read_body_or_idle<'a, 'b>(&'a mut self, _no_body_expected: bool) -> BoxFuture<'b, Result<Option<Bytes>>>
+    /// Once the client speaks another protocol, what it says is read, and nothing ends but with it or its engine.
+    fn read_body_or_idle<'a, 'b>(&'a mut self, no_body_expected: bool) -> BoxFuture<'b, Result<Option<Bytes>>>
     where
         'a: 'b,
     {
         match self.flows {
             true => Box::pin(self.wait_beside_flow()),
+            false if self.inner.was_upgraded() => Box::pin(self.inner.read_body_or_idle(no_body_expected)),
             false => Box::pin(self.wait()),
         }
     }

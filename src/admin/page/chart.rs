@@ -242,7 +242,8 @@ impl Picture<'_> {
         let (from, until) = (self.from(), self.until as i64);
         let minutes = [1, 2, 5, 10, 20, 30, 60, 120, 180, 360].map(|minutes| 60 * minutes);
         let every = minutes.into_iter().find(|every| (until - from) / every <= most).unwrap_or(6 * 3600);
-        let first = from / every * every + every;
+        // None so far to the left that it meets the numbers there.
+        let first = (from + (until - from) / 16) / every * every + every;
         (first..=until).step_by(every as usize).collect()
     }
 }

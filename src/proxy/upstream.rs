@@ -10,6 +10,7 @@ use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, OrErr, Result, RetryType};
 
 use super::asked::RANK_HEADER;
+use super::hold::EMPTY;
 use super::patience::{FIRST_BYTE, HUNG, IDLE_STREAM, TOTAL};
 use super::{Context, PANIC};
 use crate::fleet::{Fetcher, TRIES_MAX, bearer};
@@ -204,7 +205,8 @@ pub fn retry_on_close(mut error: Box<Error>, context: &mut Context, reused: bool
     if unsaid || closed && !reused {
         failed(context);
     }
-    let mut retry = (closed || unsaid) && fail_over(context, why, "closed");
+    let reason = if *error.etype() == EMPTY { "empty" } else { "closed" };
+    let mut retry = (closed || unsaid) && fail_over(context, why, reason);
     if closed && !retry && reused && !context.once_more_here {
         context.once_more_here = true;
         retry = true;

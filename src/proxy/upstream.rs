@@ -124,7 +124,7 @@ fn switches_unasked(answer: &ResponseHeader, context: &Context) -> bool {
 
 /// An engine that will not serve answers 429, 502 or 503: another is tried, and the answer is dropped. With no other
 /// left the answer passes. A 500 may be the request's own fault; but it is also what a vLLM answers to all that it had in flight
-/// when its core died, and then its health says so.
+/// when its core died, and then its health says so, or has said so before: it may be back by now.
 pub async fn retry_on_status(answer: &ResponseHeader, context: &mut Context, fetcher: &Fetcher) -> Result<()> {
     if switches_unasked(answer, context) {
         context.answered = true;
@@ -155,7 +155,7 @@ pub async fn retry_on_status(answer: &ResponseHeader, context: &mut Context, fet
 
 async fn has_died(context: &Context, fetcher: &Fetcher) -> bool {
     match &context.in_flight {
-        Some(in_flight) => fetcher.probe(&in_flight.engine(), HEALTH_MAX).await.is_err(),
+        Some(in_flight) => in_flight.is_out() || fetcher.probe(&in_flight.engine(), HEALTH_MAX).await.is_err(),
         None => false,
     }
 }

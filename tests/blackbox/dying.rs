@@ -154,6 +154,24 @@ async fn a_500_of_an_engine_that_has_died_is_asked_elsewhere() {
     }
 }
 
+/// It may be back before it could be asked how it is.
+#[tokio::test]
+async fn a_500_of_an_engine_known_to_be_out_is_asked_elsewhere() {
+    let engines: [Engine; 2] = engines().await;
+    let never = Gate::shut();
+    for engine in &engines {
+        let never = never.clone();
+        engine.answers_probes(move |request| (request.path() == "/metrics").then(|| Answer::new().after(&never)));
+    }
+    engines[0].answers(|_| vllm::error("500 Internal Server Error"));
+    let balancer = Balancer::start(one_model(&engines, json!({}))).await;
+    balancer.routing_when("no replica up", |routing| engines.iter().all(|engine| routing.state(engine) == "out")).await;
+    for n in 0..4 {
+        balancer.ask(&Ask::chat("m", "Hello.").session(&format!("conversation-{n}"))).await.from(&engines[1]);
+    }
+    assert!(engines[0].turns() > 0);
+}
+
 /// With no other replica left, the client reads what the engine said.
 #[tokio::test]
 async fn the_error_of_a_lone_engine_is_passed_on() {

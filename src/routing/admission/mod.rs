@@ -194,7 +194,7 @@ impl Router {
         }
         let fit = match self.admits() {
             true => self.with_room(&parked.ask, &parked.key, now),
-            false => self.by_load(&parked.key, now).map(|fit| Fit { by: Placement::WaitsNoMore, ..fit }),
+            false => self.by_load(&parked.key, &[], now).map(|fit| Fit { by: Placement::WaitsNoMore, ..fit }),
         };
         if let Some(fit) = fit {
             return self.let_go(ticket, Goes::To(fit), now);

@@ -8,8 +8,8 @@ use super::replica::{Engine, Replica};
 use super::returning::Returning;
 use super::stored::{Kept, StoredTable};
 use super::{
-    Ask, Attempt, Conversations, Decision, DecisionCounts, EngineSpec, Key, Pin, ReplicaId, Retry, Settings, State,
-    Target, Time, Tokens, Turn, Verdict, Why,
+    Ask, Attempt, Conversations, Decision, DecisionCounts, EngineSpec, Key, Pin, ReplicaId, Settings, State, Target,
+    Time, Tokens, Turn, Verdict, Why,
 };
 
 /// Decides where the requests of one model go, and keeps what the decisions rest on.
@@ -122,39 +122,6 @@ impl Router {
         self.begin(ask, chosen, why_gone, now)
     }
 
-    /// Chooses where a request goes next that failed on every engine in `tried` (the last one just now), counts it in there
-    /// and out where it was. One that has come back since it was tried may be tried again. The decision stays. None: no other
-    /// engine is left, and it stays where it is.
-    pub fn retry(&mut self, ask: &Ask, turn: &Turn, tried: &[Attempt], why: Retry, now: Time) -> Option<Turn> {
-        // One that was sent to its home, which cannot be reached, moves; any other request goes elsewhere for this once.
-        let moves = ask.key.filter(|key| why == Retry::Unreachable && self.was_home(key, tried));
-        let target = match ask.pin {
-            // Nobody else has what it names.
-            _ if self.kept(ask) != Kept::Unknown => return None,
-            Pin::Rank(rank) if self.has_rank(rank) => self.pinned(ask.key, rank, tried, now)?.target,
-            Pin::None if self.settings.affinity => self.target(match moves {
-                Some(key) => self.by_load(&key, tried, now)?.replica,
-                None => self.least_loaded(tried, now)?.0,
-            }),
-            Pin::None | Pin::Invalid | Pin::Rank(_) => self.unrouted(tried, now)?.target,
-        };
-        self.finish(turn, None, now);
-        let moved = moves.zip(target.replica);
-        if let Some((key, replica)) = moved {
-            self.live_at(key, replica, now);
-            self.takes_one(replica, now);
-        }
-        self.failed_over += 1;
-        let chosen = Chosen { target, decision: turn.decision, why: turn.why };
-        Some(self.enter(ask, chosen, moved.is_some(), CacheOutcome::Moved, now))
-    }
-
-    /// Whether a conversation lives at the engine tried last.
-    fn was_home(&self, key: &Key, tried: &[Attempt]) -> bool {
-        let home = self.conversations.home(key).map(|home| self.engine_of(home));
-        home.is_some() && home == tried.last().map(|last| last.engine)
-    }
-
     /// Where a request goes that follows its conversation but is no turn of it (counting tokens, rendering a prompt):
     /// home, or the least loaded replica. What it names that an engine keeps, a rank that the client named, and affinity
     /// off, hold as for a turn. Counts nothing.
@@ -233,7 +200,7 @@ impl Router {
         self.enter(ask, chosen, placed, why_gone, now)
     }
 
-    fn enter(&mut self, ask: &Ask, chosen: Chosen, placed: bool, why_gone: CacheOutcome, now: Time) -> Turn {
+    pub(super) fn enter(&mut self, ask: &Ask, chosen: Chosen, placed: bool, why_gone: CacheOutcome, now: Time) -> Turn {
         let Chosen { target, decision, why } = chosen;
         let key = ask.key.unwrap_or_else(|| {
             self.keyless += 1;

@@ -146,7 +146,7 @@ fn an_engine_in_the_place_of_one_that_was_tried_is_another() {
     let named = |name: &str| EngineSpec { name: name.into(), data_parallel_size: 1 };
     let stays = named(router.engine_name(next.target.engine));
     let settings = router.snapshot(Time(0)).settings;
-    router.configure(settings.clone(), &[stays.clone()], Time(0));
+    router.configure(settings.clone(), std::slice::from_ref(&stays), Time(0));
     assert!(!router.could_go_elsewhere(&ask, &tried));
     router.configure(settings, &[stays, named("another")], Time(0));
     assert_eq!(router.engine("another"), Some(turn.target.engine), "it has the place of the first");

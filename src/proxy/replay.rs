@@ -172,7 +172,7 @@ impl CustomSession for Replay {
     fn enable_retry_buffering(&mut self) {}
 
     fn is_body_done(&mut self) -> bool {
-        true
+        !self.inner.was_upgraded() || self.inner.is_body_done()
     }
 
     fn is_body_empty(&mut self) -> bool {
@@ -180,12 +180,19 @@ impl CustomSession for Replay {
     }
 
     async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {
-        Ok(None)
+        match self.inner.was_upgraded() {
+            true => self.inner.read_request_body().await,
+            false => Ok(None),
+        }
     }
 
     /// Ends only when the client goes away, or the engine has been waited for long enough. Pingora waits here whenever it waits
     /// for the engine, and an error here ends the try: so what ends a wait is noticed here, a hold that is over too.
-    async fn read_body_or_idle(&mut self, _no_body_expected: bool) -> Result<Option<Bytes>> {
+    /// Once the client speaks another protocol, what it says is read, and nothing ends but with it or its engine.
+    async fn read_body_or_idle(&mut self, no_body_expected: bool) -> Result<Option<Bytes>> {
+        if self.inner.was_upgraded() {
+            return self.inner.read_body_or_idle(no_body_expected).await;
+        }
         let cork = self.shared.cork.lock().take();
         if let Some(cork) = cork {
             // Pingora has the body in hand by now, and writes it as soon as this gives way.

@@ -3,7 +3,7 @@
 //! A replica has room for as many conversations as its cache can keep at once. Those that have their place there go on
 //! undisturbed; the others wait in line, and every turn that ends may make room for the next.
 //!
-//! [`line`] is the line and what became of those in it, [`queue`] who stands where, [`room`] where there is room.
+//! `line.rs` is the line and what became of those in it, `queue.rs` who stands where, `room.rs` where there is room.
 
 mod line;
 mod queue;

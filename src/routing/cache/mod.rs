@@ -1,5 +1,5 @@
 //! What the replicas' prefix caches hold, as far as it can be known from here, and what is learned from each answer
-//! ([`turns`]).
+//! (`turns.rs`).
 
 mod capacity;
 mod outcome;

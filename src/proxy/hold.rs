@@ -48,6 +48,11 @@ impl Hold {
         self.until.is_some()
     }
 
+    /// Whether the stream has said something, and nothing of it is held: from now on everything passes.
+    pub fn is_over(&self) -> bool {
+        !self.unsaid && !self.is_on() && self.held.is_empty()
+    }
+
     /// When it ends, whatever has come.
     pub fn until(&self) -> Option<Instant> {
         self.until

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::io::{Error, ErrorKind, Result};
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -103,7 +104,11 @@ impl Turnstile {
             Framing::Chunked => Body::Chunked(Chunks::default()),
             Framing::WebSocket => Body::Undecided,
         };
-        Ok(Some(self.ahead.split_to(end)))
+        // Pingora keeps it as long as the request lasts: in a piece of its own, not with all that was read with it.
+        let head = BytesMut::from(&self.ahead[..end]);
+        self.ahead.advance(end);
+        self.forget_if_read();
+        Ok(Some(head))
     }
 
     /// What there is of a head that was refused.
@@ -141,10 +146,15 @@ impl Turnstile {
         };
         buf.put_slice(&self.ahead[..part]);
         self.ahead.advance(part);
+        self.forget_if_read();
+        Ok(())
+    }
+
+    /// Keeps no room for what has all been asked for.
+    fn forget_if_read(&mut self) {
         if self.ahead.is_empty() {
             self.ahead = BytesMut::new();
         }
-        Ok(())
     }
 
     /// Looks at what is written for the answer to whoever asked for a WebSocket.
@@ -166,8 +176,9 @@ impl Turnstile {
 
     /// Reads ahead. Returns whether the client has closed.
     fn read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool>> {
-        let mut piece = [0; PIECE];
-        let mut piece = ReadBuf::new(&mut piece);
+        // Not filled with zeros first: every event of a stream asks here whether the client has left.
+        let mut piece = [MaybeUninit::uninit(); PIECE];
+        let mut piece = ReadBuf::uninit(&mut piece);
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut piece))?;
         self.ahead.extend_from_slice(piece.filled());
         Poll::Ready(Ok(piece.filled().is_empty()))

@@ -28,7 +28,7 @@ pub enum Passed {
     /// These go to the client, in this order.
     On(Vec<HttpTask>),
     Held,
-    /// The engine ended its answer before that said anything.
+    /// The engine ended its answer before it had said anything.
     Failed(Box<Error>),
 }
 

@@ -71,6 +71,13 @@ impl Reloader {
     }
 }
 
+/// Has SIGHUP change nothing until the process serves: by itself it would end a process that has yet to heed it, one that waits
+/// to take over too.
+pub fn not_yet() {
+    // SAFETY: no code of ours runs at the signal.
+    unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+}
+
 /// Reloads at each SIGHUP.
 pub struct ReloadService(pub Arc<Reloader>);
 

@@ -15,7 +15,7 @@ use pingora::server::{RunArgs, Server, ShutdownWatch};
 use pingora::services::background::{BackgroundService, background_service};
 use pingora::services::listening::Service;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Notify;
+use tokio::sync::{Mutex as AsyncMutex, Notify};
 
 use crate::admin::{Admin, HistoryService};
 use crate::config::Config;
@@ -24,7 +24,7 @@ use crate::fleet::{DiscoverService, Discoverer, Fetcher, ScrapeService, Scraper,
 use crate::live::{Current, Live};
 use crate::panics::{self, Lasting};
 use crate::proxy::{AccessLog, Activity, Buffered, Edge, Explainer, Listeners, PINGORA_TRIES, Proxy};
-use crate::reload::{ReloadService, Reloader};
+use crate::reload::{self, ReloadService, Reloader};
 use crate::request::{KeyHasher, RoutingKey};
 use crate::sockets::{self, Sockets};
 use crate::state::{self, Keeper};
@@ -46,6 +46,7 @@ const POOL_SIZE: usize = 1024;
 /// from does not hand over, or the system gives no thread.
 pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
     panics::watch();
+    reload::not_yet();
     let config = Config::load(path).map_err(|faults| faults.sentence())?;
     config.server.state_file.as_deref().map(state::check_place).transpose()?;
     let place = upgrade::place(&config, path);
@@ -103,6 +104,7 @@ pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
 
     let upgrades = taker.is_some();
     let heeds = Arc::new(Notify::new());
+    let handing_over = Arc::new(AsyncMutex::new(()));
     let sockets =
         Sockets { sockets, listeners, taker, live: live.clone(), keeper: keeper.clone(), heeds: heeds.clone() };
     let sockets = server.add_service(sockets);
@@ -122,16 +124,17 @@ pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
     server.add_service(background_service("reload", Lasting(ReloadService(reloader))));
     let giver = Giver {
         place,
-        sockets: Mutex::new(Some(to_hand_over)),
+        sockets: Mutex::new(Some(Arc::new(to_hand_over))),
         key,
         live: live.clone(),
         keeper: keeper.clone(),
         activity: activity.clone(),
+        handing_over: handing_over.clone(),
         heeds,
     };
     server.add_service(background_service(
         "shutdown",
-        Lasting(Shutdown { activity, live, access_log, traces, keeper: keeper.clone() }),
+        Lasting(Shutdown { activity, live, handing_over, access_log, traces, keeper: keeper.clone() }),
     ));
     server.run(RunArgs { shutdown_signal: Box::new(Signals(Arc::new(giver))) });
     // After SIGINT; every other end is the shutdown service's.
@@ -218,9 +221,26 @@ async fn another_signal() {
 struct Shutdown {
     activity: Arc<Activity>,
     live: Current,
+    handing_over: Arc<AsyncMutex<()>>,
     access_log: AccessLog,
     traces: Option<Traces>,
     keeper: Option<Arc<Keeper>>,
+}
+
+impl Shutdown {
+    /// Ends when nothing is in flight any more; says why where something still is.
+    async fn nothing_in_flight(&self) -> Option<&'static str> {
+        // Until a hand-over has ended, it is open whether another process serves from now on.
+        drop(self.handing_over.lock().await);
+        // After it, what was accepted last has begun to be served by then.
+        tokio::time::sleep(self.activity.farewell()).await;
+        let grace = self.live.load().server.grace;
+        info!("shutting down: requests in flight {}, which have at most {grace:?}", self.activity.requests());
+        tokio::select! {
+            () = self.activity.idle() => None,
+            () = tokio::time::sleep(grace) => Some("the grace period is over"),
+        }
+    }
 }
 
 #[async_trait]
@@ -229,13 +249,8 @@ impl BackgroundService for Shutdown {
         if shutdown.wait_for(|begun| *begun).await.is_err() {
             return;
         }
-        // After a hand-over, what was accepted last has begun to be served by then.
-        tokio::time::sleep(self.activity.farewell()).await;
-        let grace = self.live.load().server.grace;
-        info!("shutting down: requests in flight {}, which have at most {grace:?}", self.activity.requests());
         let why = tokio::select! {
-            () = self.activity.idle() => None,
-            () = tokio::time::sleep(grace) => Some("the grace period is over"),
+            why = self.nothing_in_flight() => why,
             () = another_signal() => Some("told a second time"),
         };
         match why {

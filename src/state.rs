@@ -23,7 +23,7 @@ use crate::panics::contained_now;
 use crate::request::RoutingKey;
 use crate::routing::Saved;
 
-/// The largest file that is written or read, in bytes: about four million conversations.
+/// The largest that is written or read, in bytes: about four million conversations. Of more, those used last are kept.
 pub const STATE_MAX: u64 = 256 << 20;
 
 /// How often it is written while the process serves: what a sudden end loses at most.
@@ -33,6 +33,9 @@ const MARK: [u8; 8] = *b"homing\0s";
 
 /// Of the form of what follows: another one is not read.
 const VERSION: u32 = 1;
+
+/// How much of the room is filled where not all has room: not all conversations take the same.
+const CUT: f64 = 0.9;
 
 /// Mark, version, length, checksum.
 const HEAD: usize = MARK.len() + 4 + 8 + 32;
@@ -68,19 +71,33 @@ impl State {
         conversations
     }
 
-    /// As it is written.
+    /// As it is written, in at most so many bytes. Where that is too little, what was unused the longest is left out of each
+    /// model alike.
     ///
     /// # Errors
-    /// If it is too large.
-    pub fn to_bytes(&self) -> Result<Vec<u8>, String> {
-        let mut bytes = vec![0; HEAD];
-        bytes = postcard::to_extend(self, bytes).map_err(|error| error.to_string())?;
-        if bytes.len() as u64 > STATE_MAX {
-            return Err(format!("it would be larger than {STATE_MAX} bytes"));
+    /// If there is no room for what else it says.
+    pub fn into_bytes(mut self, bytes_max: u64) -> Result<Vec<u8>, String> {
+        loop {
+            let mut bytes = postcard::to_extend(&self, vec![0; HEAD]).map_err(|error| error.to_string())?;
+            let length = bytes.len() as u64;
+            if length <= bytes_max {
+                let (head, state) = bytes.split_at_mut(HEAD);
+                head.copy_from_slice(&head_of(state));
+                return Ok(bytes);
+            }
+            // Freed before the next is made.
+            drop(bytes);
+            let share = bytes_max as f64 / length as f64 * CUT;
+            let left_out: usize = self.models.iter_mut().map(|(_, saved)| saved.keep_newest(share)).sum();
+            if left_out == 0 {
+                return Err(format!("it would be larger than {bytes_max} bytes"));
+            }
+            METRICS.limits_hit.with_label_values(&["state"]).inc();
+            warn!(
+                "the state would take {length} bytes, of {bytes_max}: left out are {left_out} conversations and stored \
+                 responses, those unused the longest"
+            );
         }
-        let (head, state) = bytes.split_at_mut(HEAD);
-        head.copy_from_slice(&head_of(state));
-        Ok(bytes)
     }
 
     /// Reads it again.
@@ -111,20 +128,34 @@ fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Looks at what stands where the file is to be. What is no file is not Homing's to move away, nor to wait at.
+/// Looks at what stands where the file is to be. What is not Homing's is not Homing's to move away, nor to write over.
 ///
 /// # Errors
-/// If it is a folder, a device or the like.
+/// If it is a folder, a device or the like, someone else's file, or cannot be read.
 pub fn check_place(path: &Path) -> Result<(), String> {
+    let refused = |why: &str| Err(format!("server.state_file: {}: {why}", path.display()));
     match path.metadata() {
-        Ok(found) if !found.is_file() => {
-            Err(format!("server.state_file: expected a file, or nothing so far: {} is something else", path.display()))
+        Ok(found) if !found.is_file() => return refused("expected a file, or nothing so far, and not something else"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        _ => {}
+    }
+    match is_ours(path) {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            refused("expected a state file of Homing, or nothing so far: this is another file, and is left as it is")
         }
-        _ => Ok(()),
+        Err(error) => refused(&format!("cannot be read: {error}")),
     }
 }
 
-/// Reads the file. None: there is none, or it is of no use; then it is set aside, so that it can be looked at.
+/// Whether a file begins as ours do, as far as it goes.
+fn is_ours(path: &Path) -> io::Result<bool> {
+    let mut mark = Vec::new();
+    File::open(path)?.take(MARK.len() as u64).read_to_end(&mut mark)?;
+    Ok(MARK.starts_with(&mark))
+}
+
+/// Reads the file. None: there is none, or it is damaged; then it is set aside, so that it can be looked at.
 pub fn read(path: &Path) -> Option<State> {
     let why = match read_bytes(path) {
         Ok(bytes) => match State::from_bytes(&bytes) {
@@ -195,7 +226,9 @@ impl Keeper {
     /// # Errors
     /// If it cannot be written, or the system gives no thread.
     pub fn start(self: std::sync::Arc<Self>) -> Result<(), String> {
+        let ours = self.ours.lock();
         self.try_write().map_err(|why| self.not_written(&why))?;
+        drop(ours);
         let every_minute = move || {
             loop {
                 std::thread::sleep(WRITE_EVERY);
@@ -209,6 +242,10 @@ impl Keeper {
 
     /// Writes it now, unless another process has come to keep it.
     pub fn write(&self) {
+        let ours = self.ours.lock();
+        if !*ours {
+            return;
+        }
         let outcome = self.try_write();
         METRICS.state_writes.with_label_values(&[if outcome.is_ok() { "ok" } else { "failed" }]).inc();
         if let Err(why) = outcome {
@@ -222,11 +259,7 @@ impl Keeper {
     }
 
     fn try_write(&self) -> Result<(), String> {
-        let ours = self.ours.lock();
-        if !*ours {
-            return Ok(());
-        }
-        let bytes = State::of(&self.live.load().fleet, self.key).to_bytes()?;
+        let bytes = State::of(&self.live.load().fleet, self.key).into_bytes(STATE_MAX)?;
         write(&self.path, &bytes).map_err(|error| error.to_string())
     }
 

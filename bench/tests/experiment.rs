@@ -88,6 +88,7 @@ fn starving_sessions_improves_no_figure() {
     assert_eq!(row.sessions_per_h, 0.0);
     assert!((179.0..=180.0).contains(&row.session_mean_s.unwrap()), "{row:?}");
     assert!(row.session_wait_mean_s.unwrap() > 100.0, "{row:?}");
+    assert_eq!(row.completed_mean_s, None, "{row:?}");
     let trace = plan.trace(ArmKind::RoundRobin, 32, 1);
     let waiting = trace.turns.iter().filter(|turn| turn.first_byte_s.is_none()).count();
     assert!(waiting > 10, "{waiting}");

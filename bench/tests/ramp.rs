@@ -38,6 +38,9 @@ fn results_are_written_as_json_and_as_pictures() {
         "session_mean_s",
         "session_p95_s",
         "session_wait_mean_s",
+        "completed_mean_s",
+        "completed_p95_s",
+        "completed_wait_mean_s",
     ];
     for row in rows {
         let row = row.as_object().unwrap();

@@ -4,7 +4,9 @@ use std::time::Duration;
 use super::revive::hang_limit;
 use super::{Engine, Model, Routed, now};
 use crate::panics::contained_now;
-use crate::routing::{Ask, CacheOutcome, ConversationHash, Decision, Key, Reason, Retry, Router, Target, Tokens, Turn};
+use crate::routing::{
+    Ask, CacheOutcome, ConversationHash, Decision, Key, Reason, Retry, Router, State, Target, Tokens, Turn,
+};
 
 /// Engines that one request tries at most: the first and two more.
 pub const TRIES_MAX: usize = 3;
@@ -131,6 +133,11 @@ impl InFlight {
     pub fn is_lost(&self) -> bool {
         let router = self.model.router.lock();
         self.ask.stored.is_some_and(|key| router.knows(&key)) && !router.serves(self.target().engine)
+    }
+
+    /// Whether the engine fails its checks, as far as is known now.
+    pub fn is_out(&self) -> bool {
+        self.model.router.lock().state(self.target().engine) == State::Out
     }
 
     /// The first byte of a streamed answer has come.

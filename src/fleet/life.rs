@@ -77,6 +77,15 @@ impl Life {
         self.hung.send_replace(hung.then(now));
     }
 
+    /// Ends when it does not count as hung any more, or does so anew.
+    pub(super) fn hung_no_more(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut hung = self.hung.subscribe();
+        async move {
+            // An engine that is gone asks for nothing either.
+            let _ = hung.changed().await;
+        }
+    }
+
     /// Ends when it counts as hung.
     pub async fn hung(&self) {
         // The sender lives in `self`, so waiting cannot fail.

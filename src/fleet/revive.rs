@@ -47,7 +47,15 @@ pub(super) fn judge(fetcher: &Arc<Fetcher>, model: &Arc<Model>, index: usize, en
     model.learn(index, engine, "", |router| router.set_suspect(index, Some(suspicion)));
     // Those who wait there look for another replica now, and must not find this one.
     engine.life.set_hung(true);
-    tokio::spawn(ask_until_revived(fetcher.clone(), model.clone(), index, engine.clone()));
+    let asked = ask_until_revived(fetcher.clone(), model.clone(), index, engine.clone());
+    let over = engine.life.hung_no_more();
+    tokio::spawn(async move {
+        tokio::select! {
+            () = asked => {}
+            // The next hang has an asker of its own.
+            () = over => {}
+        }
+    });
 }
 
 /// Asks a hung engine for a token, again and again, until it counts as hung no more, or is no longer the model's.

@@ -2,15 +2,20 @@
 
 use std::time::Instant;
 
-use pingora::Error;
 use pingora::protocols::http::HttpTask;
+use pingora::{Error, ErrorType};
 
 /// Bytes that are held back at most. What opens a stream has hundreds; of a request with many choices, thousands.
 const BYTES_MAX: usize = 256 << 10;
 
+/// The engine ended a stream in order without an event: it broke off, whatever its framing says.
+pub const EMPTY: ErrorType = ErrorType::Custom("a stream without an event");
+
 /// The beginning of one answer.
 #[derive(Default)]
 pub struct Hold {
+    /// Whether it is a stream that has said nothing so far.
+    unsaid: bool,
     /// Until when at most; none: nothing is held back.
     until: Option<Instant>,
     held: Vec<HttpTask>,
@@ -23,18 +28,19 @@ pub enum Passed {
     /// These go to the client, in this order.
     On(Vec<HttpTask>),
     Held,
-    /// The engine ended its answer, and nothing of it has gone to the client.
+    /// The engine ended its answer before that said anything.
     Failed(Box<Error>),
 }
 
 impl Hold {
     /// Holds the answer back that begins now.
     pub fn begin(&mut self, until: Instant) {
-        *self = Hold { until: Some(until), ..Hold::default() };
+        *self = Hold { unsaid: true, until: Some(until), ..Hold::default() };
     }
 
-    /// Lets the next piece pass, and with it what was held.
+    /// Lets the next piece pass, and with it what was held: the stream has said something.
     pub fn end(&mut self) {
+        self.unsaid = false;
         self.until = None;
     }
 
@@ -49,6 +55,9 @@ impl Hold {
 
     /// Takes the next pieces.
     pub fn pass(&mut self, mut pieces: Vec<HttpTask>) -> Passed {
+        if self.unsaid && pieces.iter().any(ends_in_order) {
+            return Passed::Failed(Error::new_up(EMPTY));
+        }
         if self.is_on() {
             if let Some(at) = pieces.iter().position(|piece| matches!(piece, HttpTask::Failed(_)))
                 && let HttpTask::Failed(error) = pieces.swap_remove(at)
@@ -57,9 +66,8 @@ impl Hold {
             }
             // What was held before is not looked at again: an engine may send its comments byte by byte.
             self.bytes += pieces.iter().map(bytes).sum::<usize>();
-            let ends = pieces.iter().any(HttpTask::is_end);
             self.held.append(&mut pieces);
-            if !ends && self.bytes <= BYTES_MAX {
+            if self.bytes <= BYTES_MAX {
                 return Passed::Held;
             }
         }
@@ -72,6 +80,10 @@ impl Hold {
         self.held.append(&mut pieces);
         std::mem::take(&mut self.held)
     }
+}
+
+fn ends_in_order(piece: &HttpTask) -> bool {
+    piece.is_end() && !matches!(piece, HttpTask::Failed(_))
 }
 
 fn bytes(piece: &HttpTask) -> usize {

@@ -10,6 +10,7 @@ use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, OrErr, Result, RetryType};
 
 use super::asked::RANK_HEADER;
+use super::hold::EMPTY;
 use super::patience::{FIRST_BYTE, HUNG, IDLE_STREAM, TOTAL};
 use super::{Context, PANIC};
 use crate::fleet::{Fetcher, TRIES_MAX, bearer};
@@ -123,7 +124,7 @@ fn switches_unasked(answer: &ResponseHeader, context: &Context) -> bool {
 
 /// An engine that will not serve answers 429, 502 or 503: another is tried, and the answer is dropped. With no other
 /// left the answer passes. A 500 may be the request's own fault; but it is also what a vLLM answers to all that it had in flight
-/// when its core died, and then its health says so.
+/// when its core died, and then its health says so, or has said so before: it may be back by now.
 pub async fn retry_on_status(answer: &ResponseHeader, context: &mut Context, fetcher: &Fetcher) -> Result<()> {
     if switches_unasked(answer, context) {
         context.answered = true;
@@ -154,7 +155,7 @@ pub async fn retry_on_status(answer: &ResponseHeader, context: &mut Context, fet
 
 async fn has_died(context: &Context, fetcher: &Fetcher) -> bool {
     match &context.in_flight {
-        Some(in_flight) => fetcher.probe(&in_flight.engine(), HEALTH_MAX).await.is_err(),
+        Some(in_flight) => in_flight.is_out() || fetcher.probe(&in_flight.engine(), HEALTH_MAX).await.is_err(),
         None => false,
     }
 }
@@ -204,7 +205,8 @@ pub fn retry_on_close(mut error: Box<Error>, context: &mut Context, reused: bool
     if unsaid || closed && !reused {
         failed(context);
     }
-    let mut retry = (closed || unsaid) && fail_over(context, why, "closed");
+    let reason = if *error.etype() == EMPTY { "empty" } else { "closed" };
+    let mut retry = (closed || unsaid) && fail_over(context, why, reason);
     if closed && !retry && reused && !context.once_more_here {
         context.once_more_here = true;
         retry = true;

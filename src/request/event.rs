@@ -24,14 +24,17 @@ pub enum Event {
 /// The types of events that open a stream.
 const OPENINGS: [&str; 5] = ["ping", "message_start", "response.created", "response.queued", "response.in_progress"];
 
+/// The name that both dialects give an event which tells of a failure, whatever its data.
+pub const ERROR_NAME: &[u8] = b"error";
+
 /// Reads an event's data.
 pub fn kind(data: &[u8]) -> Event {
-    let fields = json::fields(data, ["type", "error", "choices", "response"]);
-    let Some([kind, error, choices, response]) = fields else { return Event::Content };
-    let kind = kind.and_then(json::text);
+    let fields = json::fields(data, ["type", "object", "error", "choices", "response"]);
+    let Some([kind, object, error, choices, response]) = fields else { return Event::Content };
+    let (kind, object) = (kind.and_then(json::text), object.and_then(json::text));
     match kind.as_deref() {
         Some("error" | "response.failed") => Event::Error,
-        _ if error.is_some_and(|error| error != "null") => Event::Error,
+        _ if object.as_deref() == Some("error") || error.is_some_and(|error| error != "null") => Event::Error,
         Some(kind) if OPENINGS.contains(&kind) && !response.is_some_and(in_background) => Event::Opening,
         _ if choices.is_some_and(say_nothing) => Event::Opening,
         _ => Event::Content,
@@ -40,7 +43,8 @@ pub fn kind(data: &[u8]) -> Event {
 
 /// Whether an event tells of a failure. As good as free for one that does not: within a text the quotes would be escaped.
 pub fn is_error(data: &[u8]) -> bool {
-    memmem::find(data, b"\"error\"").is_some() && kind(data) == Event::Error
+    let told = [&b"\"error\""[..], b"\"response.failed\""];
+    told.iter().any(|word| memmem::find(data, word).is_some()) && kind(data) == Event::Error
 }
 
 fn in_background(response: &str) -> bool {

@@ -4,7 +4,7 @@
 use memchr::{memchr, memmem};
 use serde::Deserialize;
 
-use super::event::{self, Event};
+use super::event::{self, ERROR_NAME, Event};
 use super::json;
 use super::stored::{self, StoredIds};
 
@@ -31,6 +31,8 @@ pub struct UsageReader {
     line_too_long: bool,
     event: Vec<u8>,
     event_incomplete: bool,
+    /// Whether the event is called an error.
+    named_error: bool,
     usage: Option<Usage>,
     /// Whether the stream tells of a response that the engine may keep, and has not told its ids yet.
     seeks_ids: bool,
@@ -132,7 +134,7 @@ impl UsageReader {
 
     fn end_line(&mut self) {
         let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
-        let data = line.strip_prefix(b"data:").map(|data| data.strip_prefix(b" ").unwrap_or(data));
+        let data = field(line, b"data:");
         let fits = data.is_none_or(|data| self.event.len() + 1 + data.len() <= LINE_MAX);
         if self.line_too_long || !fits {
             self.skipped_lines += 1;
@@ -142,6 +144,8 @@ impl UsageReader {
             self.event.push(b'\n');
         } else if line.is_empty() {
             self.end_event();
+        } else if let Some(name) = field(line, b"event:") {
+            self.named_error = name == ERROR_NAME;
         }
         self.line.clear();
         self.line_too_long = false;
@@ -152,6 +156,8 @@ impl UsageReader {
             // What could not be read counts as said.
             Stage::Opening if self.event_incomplete => Stage::Content,
             stage if self.event_incomplete || self.event.is_empty() => stage,
+            Stage::Opening if self.named_error => Stage::FailedFirst,
+            Stage::Content if self.named_error => Stage::FailedLater,
             stage => stage.after(&self.event),
         };
         self.events += u64::from(self.stage != Stage::Opening && !self.event.is_empty());
@@ -165,7 +171,13 @@ impl UsageReader {
         self.ended |= is_last(&self.event);
         self.event.clear();
         self.event_incomplete = false;
+        self.named_error = false;
     }
+}
+
+/// The value of a line's field, if it is this one.
+fn field<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    line.strip_prefix(name).map(|value| value.strip_prefix(b" ").unwrap_or(value))
 }
 
 /// Whether an event is the one that ends a stream: OpenAI's, Anthropic's, or that of a response. Within a text the quotes of the

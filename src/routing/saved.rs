@@ -76,6 +76,15 @@ impl Saved {
         self.conversations.len()
     }
 
+    /// Keeps this share, 0 to 1, of the conversations and of the stored responses, those used last. Returns how many are gone.
+    pub fn keep_newest(&mut self, share: f64) -> usize {
+        let over = |length: usize| length - (length as f64 * share) as usize;
+        let (conversations, stored) = (over(self.conversations.len()), over(self.stored.len()));
+        self.conversations.drain(..conversations);
+        self.stored.drain(..stored);
+        conversations + stored
+    }
+
     /// The same, so much later.
     pub fn aged(mut self, by: Duration) -> Saved {
         let by_ms = by.as_millis() as u64;

@@ -1,6 +1,6 @@
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,55 +9,76 @@ use log::{error, info};
 use parking_lot::Mutex;
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::Notify;
+use tokio::sync::{Mutex as AsyncMutex, Notify};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::place::secure;
 use super::wire::{OTHER_VERSION, Wire, Word, broken};
 use super::{Offer, Socket};
 use crate::live::Current;
+use crate::panics::{contained_now, rehearse};
 use crate::proxy::Activity;
 use crate::request::RoutingKey;
-use crate::state::{Keeper, State};
+use crate::state::{Keeper, STATE_MAX, State};
 
 /// How long the old process looks for a new one: whoever starts that may send the signal in the same breath.
 const LOOK_MAX: Duration = Duration::from_secs(10);
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// A SIGQUIT that comes so soon after a SIGTERM was sent before it, or with it: the system keeps no order.
+const BREATH: Duration = Duration::from_millis(50);
+
+const TOLD_TO_END: &str = "this process was told to end, and no new one waits there";
+
 /// The old process's end of a hand-over.
 pub struct Giver {
     pub place: PathBuf,
-    /// None once they are closed.
-    pub sockets: Mutex<Option<Vec<Socket>>>,
+    /// None once the process is to end. A hand-over that has begun by then keeps them until it has offered them.
+    pub sockets: Mutex<Option<Arc<Vec<Socket>>>>,
     pub key: RoutingKey,
     pub live: Current,
     pub keeper: Option<Arc<Keeper>>,
     pub activity: Arc<Activity>,
+    /// Locked while it hands over: whether another process serves from then on is open, so this one does not end meanwhile.
+    pub handing_over: Arc<AsyncMutex<()>>,
     /// Notified once signals are heeded: whoever sees the process listen may send one.
     pub heeds: Arc<Notify>,
 }
 
 impl Giver {
-    /// Hands over to the process that waits. Blocks until that is done. Returns whether it is; if not, everything goes on
-    /// as before.
-    fn hand_over(&self) -> bool {
-        match self.try_hand_over() {
-            Ok(()) => {
-                info!("handed over: the new process takes all new connections");
-                true
-            }
-            Err(why) => {
-                error!("nothing was handed over at {}, and this process serves on: {why}", self.place.display());
-                false
-            }
-        }
+    /// Hands over to the process that waits. The task ends with whether that is done; if not, everything goes on as before.
+    /// None: that is being done already.
+    fn hand_over(self: &Arc<Giver>) -> Option<JoinHandle<bool>> {
+        let turn = self.handing_over.clone().try_lock_owned().ok()?;
+        let (giver, sockets) = (self.clone(), self.sockets.lock().clone());
+        Some(tokio::task::spawn_blocking(move || {
+            let handed = contained_now(|| giver.try_hand_over(sockets));
+            let failed = match handed {
+                Ok(Ok(())) => {
+                    info!("handed over: the new process takes all new connections");
+                    return true;
+                }
+                Ok(Err(why)) => why,
+                Err(panic) => panic.to_string(),
+            };
+            let goes_on = if giver.is_to_end() { "ends" } else { "serves on" };
+            error!("nothing was handed over at {}, and this process {goes_on}: {failed}", giver.place.display());
+            drop(turn);
+            false
+        }))
     }
 
-    fn try_hand_over(&self) -> Result<(), String> {
-        let mut wire = Wire::new(connect(&self.place)?).map_err(broken)?.ok_or(OTHER_VERSION)?;
-        self.offer(&mut wire)?;
+    fn try_hand_over(&self, sockets: Option<Arc<Vec<Socket>>>) -> Result<(), String> {
+        rehearse("hand-over");
+        let sockets = sockets.ok_or(TOLD_TO_END)?;
+        let mut wire = Wire::new(self.connect()?).map_err(broken)?.ok_or(OTHER_VERSION)?;
+        let addresses = sockets.iter().map(|socket| socket.address).collect();
+        wire.send_offer(&Offer { key: self.key, sockets: addresses }, &sockets)?;
+        drop(sockets);
         wire.hear(Word::Ready)?;
-        wire.send_state(&State::of(&self.live.load().fleet, self.key).to_bytes()?)?;
+        wire.send_state(&State::of(&self.live.load().fleet, self.key).into_bytes(STATE_MAX)?)?;
         wire.hear(Word::Taken)?;
         // Before the last word, since the new process writes the same file from then on.
         self.keeper.as_ref().inspect(|keeper| keeper.keeps(false));
@@ -68,28 +89,31 @@ impl Giver {
         Ok(())
     }
 
-    /// Offers the sockets. They stay where they are, for an end of this process closes them also while it hands over.
-    fn offer(&self, wire: &mut Wire) -> Result<(), String> {
-        let sockets = self.sockets.lock();
-        let sockets = sockets.as_ref().ok_or("this process was told to end meanwhile")?;
-        let addresses = sockets.iter().map(|socket| socket.address).collect();
-        wire.send_offer(&Offer { key: self.key, sockets: addresses }, sockets)
+    /// Whether the process was told to end.
+    fn is_to_end(&self) -> bool {
+        self.sockets.lock().is_none()
     }
-}
 
-fn connect(place: &Path) -> Result<UnixStream, String> {
-    secure(place)?;
-    let from = Instant::now();
-    loop {
-        match UnixStream::connect(place) {
-            Ok(stream) => return Ok(stream),
-            Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
-                return Err(error.to_string());
+    /// Lets the sockets go. Held on to, they would take connections that nobody accepts.
+    fn end(&self) {
+        drop(self.sockets.lock().take());
+    }
+
+    fn connect(&self) -> Result<UnixStream, String> {
+        secure(&self.place)?;
+        let from = Instant::now();
+        loop {
+            match UnixStream::connect(&self.place) {
+                Ok(stream) => return Ok(stream),
+                Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+                    return Err(error.to_string());
+                }
+                Err(_) if self.is_to_end() => return Err(TOLD_TO_END.into()),
+                Err(_) if from.elapsed() > LOOK_MAX => {
+                    return Err("no new process waits there: start one with --upgrade".into());
+                }
+                Err(_) => std::thread::sleep(LOOK_EVERY),
             }
-            Err(_) if from.elapsed() > LOOK_MAX => {
-                return Err("no new process waits there: start one with --upgrade".into());
-            }
-            Err(_) => std::thread::sleep(LOOK_EVERY),
         }
     }
 }
@@ -110,13 +134,15 @@ impl ShutdownSignalWatch for Signals {
         self.0.heeds.notify_one();
         loop {
             let ended = tokio::select! {
-                _ = terminate.recv() => Some(ShutdownSignal::GracefulTerminate),
-                _ = interrupt.recv() => Some(ShutdownSignal::FastShutdown),
                 handed = self.handed_over(&mut quit) => handed.then_some(ShutdownSignal::GracefulTerminate),
+                _ = terminate.recv() => {
+                    self.hands_over_too(&mut quit).await;
+                    Some(ShutdownSignal::GracefulTerminate)
+                }
+                _ = interrupt.recv() => Some(ShutdownSignal::FastShutdown),
             };
             if let Some(ended) = ended {
-                // Held on to, they would take connections that nobody accepts.
-                drop(self.0.sockets.lock().take());
+                self.0.end();
                 return ended;
             }
         }
@@ -127,7 +153,17 @@ impl Signals {
     /// Ends with the next attempt to hand over.
     async fn handed_over(&self, quit: &mut Signal) -> bool {
         quit.recv().await;
-        let giver = self.0.clone();
-        tokio::task::spawn_blocking(move || giver.hand_over()).await.unwrap_or(false)
+        match self.0.hand_over() {
+            Some(task) => task.await.unwrap_or(false),
+            None => false,
+        }
+    }
+
+    /// Begins to hand over where a SIGQUIT came with the signal to end: the new process may wait in vain otherwise, and none
+    /// would serve.
+    async fn hands_over_too(&self, quit: &mut Signal) {
+        if timeout(BREATH, quit.recv()).await.is_ok() {
+            drop(self.0.hand_over());
+        }
     }
 }

@@ -22,6 +22,9 @@ const SOCKETS_MAX: usize = LISTEN_ADDRESSES_MAX + 1;
 /// How long either waits for the next word of the other, but where it says otherwise.
 const WORD_MAX: Duration = Duration::from_secs(10);
 
+/// How long for the first: it is said at once.
+const HELLO_WAIT: Duration = Duration::from_secs(2);
+
 /// The new process needs longer to be ready: it looks for its replicas first.
 const READY_MAX: Duration = Duration::from_secs(30);
 
@@ -56,10 +59,11 @@ impl Wire {
     /// If it does not answer.
     pub fn new(mut stream: UnixStream) -> io::Result<Option<Wire>> {
         stream.set_write_timeout(Some(WORD_MAX))?;
-        stream.set_read_timeout(Some(WORD_MAX))?;
+        stream.set_read_timeout(Some(HELLO_WAIT))?;
         stream.write_all(&HELLO)?;
         let mut hello = [0; HELLO.len()];
         stream.read_exact(&mut hello)?;
+        stream.set_read_timeout(Some(WORD_MAX))?;
         Ok((hello == HELLO).then_some(Wire(stream)))
     }
 

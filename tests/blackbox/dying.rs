@@ -154,6 +154,24 @@ async fn a_500_of_an_engine_that_has_died_is_asked_elsewhere() {
     }
 }
 
+/// It may be back before it could be asked how it is.
+#[tokio::test]
+async fn a_500_of_an_engine_known_to_be_out_is_asked_elsewhere() {
+    let engines: [Engine; 2] = engines().await;
+    let never = Gate::shut();
+    for engine in &engines {
+        let never = never.clone();
+        engine.answers_probes(move |request| (request.path() == "/metrics").then(|| Answer::new().after(&never)));
+    }
+    engines[0].answers(|_| vllm::error("500 Internal Server Error"));
+    let balancer = Balancer::start(one_model(&engines, json!({}))).await;
+    balancer.routing_when("no replica up", |routing| engines.iter().all(|engine| routing.state(engine) == "out")).await;
+    for n in 0..4 {
+        balancer.ask(&Ask::chat("m", "Hello.").session(&format!("conversation-{n}"))).await.from(&engines[1]);
+    }
+    assert!(engines[0].turns() > 0);
+}
+
 /// With no other replica left, the client reads what the engine said.
 #[tokio::test]
 async fn the_error_of_a_lone_engine_is_passed_on() {
@@ -202,6 +220,77 @@ async fn a_stream_cut_before_content_is_asked_elsewhere() {
             }
         }
         assert!(balancer.idle().await.total("failed_over") >= ROUTES.len() as u64);
+    }
+}
+
+/// One that ends in good order without an event has said nothing, whatever its framing says.
+#[tokio::test]
+async fn a_stream_that_ends_without_an_event_is_asked_elsewhere() {
+    for http2 in [false, true] {
+        let (engines, balancer) = pair(http2).await;
+        for (n, route) in ROUTES.iter().enumerate() {
+            let opened = route.opening.iter().fold(Answer::new().send(answer::stream_head()), |answer, event| {
+                answer.send(answer::chunk(event.as_bytes()))
+            });
+            let bare = Answer::whole("200 OK", &[("content-type", "text/event-stream")], b"");
+            let unended =
+                Answer::new().send(answer::stream_head()).send(answer::chunk(route.content.trim_end().as_bytes()));
+            for (m, empty) in [opened.send("0\r\n\r\n"), bare, unended.send("0\r\n\r\n")].into_iter().enumerate() {
+                engines[0].answers(move |_| empty.clone());
+                for turn in 0..2 {
+                    let ask = route.ask(&format!("conversation-{n}-{m}-{turn}"));
+                    let answer = balancer.ask(&ask).await;
+                    answer.is("placed").from(&engines[1]);
+                    assert!(answer.text().contains("Do"), "{}: {}", route.path, answer.text());
+                }
+            }
+        }
+        let failed_over = balancer.idle().await.total("failed_over");
+        assert!(failed_over >= 3 * ROUTES.len() as u64, "{failed_over}");
+        let retries = balancer.metrics().await.sum("homing_retries_total", &[("reason", "empty")]);
+        assert_eq!(retries, failed_over as f64);
+    }
+}
+
+/// With no other replica left, the client is told so: an empty answer would look like one that is done.
+#[tokio::test]
+async fn an_empty_stream_of_a_lone_engine_is_an_error() {
+    let engine = Engine::start().await;
+    let more = json!({"timeouts": {"hang": "1 s"}, "recovery": {"failures": 1000}});
+    let balancer = Balancer::start(one_model([&engine], more)).await;
+    let empty = Answer::new().send(answer::stream_head()).send("0\r\n\r\n");
+    engine.answers(move |_| empty.clone());
+    for route in &ROUTES {
+        let over_h1 = balancer.ask(&route.ask("conversation-a")).await;
+        let over_h2 = H2Client::connect(balancer.listen).await.ask(&route.ask("conversation-a")).await;
+        for answer in [over_h1, over_h2] {
+            assert_eq!((answer.status, answer.header("x-homing-error")), (502, Some("replica_failed")));
+        }
+    }
+    // One that was held for as long as that goes has its header out: the error comes as its event.
+    let gate = Gate::shut();
+    let late = Answer::new().send(answer::stream_head()).wait(&gate).send("0\r\n\r\n");
+    engine.answers(move |_| late.clone());
+    let mut client = balancer.client().await;
+    client.send(&ROUTES[0].ask("conversation-a")).await;
+    let head = client.head().await;
+    gate.open();
+    let text = client.rest(head, "POST").await.text();
+    assert!(text.starts_with("\n\ndata: ") && text.contains("replica_failed"), "{text}");
+    balancer.metric_becomes("homing_requests_total", &[("status", "broken")], 1.0).await;
+}
+
+/// A packed stream cannot be read, so it is not known to be empty.
+#[tokio::test]
+async fn a_packed_stream_passes_as_it_is() {
+    let engine = Engine::start().await;
+    let balancer = Balancer::start(one_model([&engine], json!({}))).await;
+    for body in [&b"\x1f\x8b packed"[..], b""] {
+        let headers = [("content-type", "text/event-stream"), ("content-encoding", "gzip")];
+        let packed = Answer::whole("200 OK", &headers, body);
+        engine.answers(move |_| packed.clone());
+        let answer = balancer.ask(&ROUTES[0].ask("conversation-a")).await;
+        assert_eq!((answer.status, &answer.body[..]), (200, body));
     }
 }
 

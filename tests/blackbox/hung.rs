@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::harness::ask::DIALECTS;
-use crate::harness::engine::{Request, Speaks};
+use crate::harness::engine::{Request, Seen, Speaks};
 use crate::harness::vllm::{USAGE, turn};
 use crate::harness::*;
 
@@ -124,6 +124,28 @@ async fn it_is_taken_back_when_it_generates() {
     gate.open();
     balancer.routing_when("it is back", |routing| routing.state(&engines[0]) == "up").await;
     balancer.ask(&Ask::chat("m", "Hello.").session("conversation-new")).await.from(&engines[0]);
+}
+
+/// Each hang has one who asks for a token, however soon it follows the last.
+#[tokio::test]
+async fn one_asks_at_a_time() {
+    let (engines, balancer) = pair(false, json!({})).await;
+    let gate = Gate::shut();
+    stops(&engines[0], &gate);
+    let is_ask = |request: &Arc<Request>| request.path() == "/v1/completions";
+    for hang in 1..=3 {
+        for n in 0..2 {
+            let ask = Ask::chat("m", "Hello.").session(&format!("conversation-{hang}-{n}"));
+            balancer.ask(&ask).await.from(&engines[1]);
+        }
+        let asks = |seen: &Seen| seen.requests.iter().filter(|request| is_ask(request)).count();
+        engines[0].saw("a request for a token", |seen| asks(seen) == hang).await;
+        // Whoever asked at the hang before has left, and so have the turns.
+        assert_eq!(engines[0].turns() - engines[0].left(), 1, "hang {hang}");
+        // A counter that moves brings the engine back before the token has come.
+        engines[0].vitals(|vitals| vitals.ranks[0].generation_tokens += 1.0);
+        balancer.routing_when("it is back", |routing| routing.state(&engines[0]) == "up").await;
+    }
 }
 
 /// A long answer that is not streamed sends no byte, and its engine's counters move.

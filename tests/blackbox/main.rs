@@ -30,6 +30,7 @@ mod http2;
 mod http2_limits;
 mod hung;
 mod local;
+mod many_conversations;
 mod metrics;
 mod names;
 mod panel;

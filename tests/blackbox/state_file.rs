@@ -123,7 +123,7 @@ async fn the_file_of_the_last_minute_serves_after_a_sudden_end() {
 }
 
 #[tokio::test]
-async fn a_file_of_no_use_is_set_aside_with_a_warning() {
+async fn a_damaged_file_is_set_aside_with_a_warning() {
     let engines = engines::<1>().await;
     let folder = TempDir::new().unwrap();
     let (state, aside) = (folder.path().join("state"), folder.path().join("state.unread"));
@@ -138,11 +138,11 @@ async fn a_file_of_no_use_is_set_aside_with_a_warning() {
         bytes
     };
     let cases = [
-        (b"something else".to_vec(), "it is cut off"),
-        (vec![b'x'; 4096], "it is no state of Homing"),
         (good[..good.len() - 1].to_vec(), "it is damaged"),
         (changed(8), "another version of Homing wrote it"),
         (changed(good.len() / 2), "it is damaged"),
+        (good[..20].to_vec(), "it is cut off"),
+        (good[..3].to_vec(), "it is cut off"),
         (Vec::new(), "it is cut off"),
     ];
     for (bytes, why) in cases {
@@ -156,11 +156,33 @@ async fn a_file_of_no_use_is_set_aside_with_a_warning() {
         std::fs::remove_file(&aside).unwrap();
     }
     // Too large, without the room that it says it takes.
-    std::fs::File::create(&state).unwrap().set_len(homing::state::STATE_MAX + 1).unwrap();
+    std::fs::write(&state, &good).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&state).unwrap();
+    file.set_len(homing::state::STATE_MAX + 1).unwrap();
     let balancer = Balancer::start(config(&engines, &state)).await;
     balancer.output.line("the warning", |line| line.contains("it is larger than").then_some(())).await;
     assert!(aside.exists());
     balancer.ask(&turn(0)).await.is("placed");
+}
+
+/// Nor is someone else's file, which is not written over either, not even by a process that takes over.
+#[tokio::test]
+async fn a_file_of_someone_else_is_left_alone() {
+    let engines = engines::<1>().await;
+    let folder = TempDir::new().unwrap();
+    let (other, file) = (folder.path().join("other"), folder.path().join("homing.yaml"));
+    std::fs::write(&file, crate::harness::config::complete(&config(&engines, &other)).to_string()).unwrap();
+    for bytes in [&b"something else"[..], b"{", &[b'x'; 4096], b"homing: yes", b"homing\0u\x01\0\0\0", &[0; 64]] {
+        std::fs::write(&other, bytes).unwrap();
+        for upgrade in [&[][..], &["--upgrade"]] {
+            let serve = [&["serve", "--config", file.to_str().unwrap()][..], upgrade].concat();
+            let run = terminal::run(&serve, &[]).await;
+            assert!(!run.ok && run.stderr.contains("expected a state file of Homing"), "{run:?}");
+            assert!(run.stderr.contains(other.to_str().unwrap()), "{run:?}");
+        }
+        assert_eq!(std::fs::read(&other).unwrap(), bytes);
+    }
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2, "nothing was made or moved");
 }
 
 /// A folder or a socket named by mistake is not moved away.
@@ -177,7 +199,7 @@ async fn what_is_no_file_is_left_alone() {
         for upgrade in [&[][..], &["--upgrade"]] {
             let serve = [&["serve", "--config", file.to_str().unwrap()][..], upgrade].concat();
             let run = terminal::run(&serve, &[]).await;
-            assert!(!run.ok && run.stderr.contains("server.state_file: expected a file"), "{run:?}");
+            assert!(!run.ok && run.stderr.contains("expected a file, or nothing so far"), "{run:?}");
         }
     }
     let left = std::fs::read_dir(&folder).unwrap().count();

@@ -5,10 +5,10 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use tokio::io::AsyncReadExt;
 use tokio::task::JoinHandle;
 
 use crate::harness::vllm::{USAGE, turn, turn_held};
@@ -233,7 +233,63 @@ async fn an_upgrade_that_fails_is_a_sentence_and_the_old_process_serves_on() {
     new.ask(&ask("after")).await.is("sticky");
 }
 
-/// A process that is told to end while it hands over refuses connections from then on, as any that ends.
+/// Whichever of the two signals is heeded first: the old process ends, and the new one serves.
+#[tokio::test]
+async fn one_process_goes_on_when_the_old_one_is_told_to_end_too() {
+    let engines = engines::<1>().await;
+    let mut old = Balancer::start(config(&engines)).await;
+    old.ask(&ask("a")).await.is("placed");
+    // Some during the hand-over, some before and after it.
+    for pause_ms in [0, 0, 0, 1, 2, 5, 10, 20, 40] {
+        let new = old.successor();
+        new.output.line("the wait", |line| line.contains("send it SIGQUIT").then_some(())).await;
+        old.signal(Signal::SIGQUIT);
+        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+        old.signal(Signal::SIGTERM);
+        new.output.line("address", |line| line.contains("admin on http://").then_some(())).await;
+        assert!(old.exit().await.success());
+        new.ask(&ask("a")).await.is("sticky");
+        old = new;
+    }
+    // In the other order, in one breath.
+    let new = old.successor();
+    new.output.line("the wait", |line| line.contains("send it SIGQUIT").then_some(())).await;
+    old.signal(Signal::SIGTERM);
+    old.signal(Signal::SIGQUIT);
+    assert!(old.exit().await.success());
+    new.ask(&ask("a")).await.is("sticky");
+}
+
+/// A SIGHUP, as from a terminal that closes or a reload by all processes' name, is none of a process that waits.
+#[tokio::test]
+async fn a_process_that_waits_heeds_no_hangup() {
+    let engines = engines::<1>().await;
+    let old = Balancer::start(config(&engines)).await;
+    let new = old.successor();
+    new.output.line("the wait", |line| line.contains("send it SIGQUIT").then_some(())).await;
+    new.signal(Signal::SIGHUP);
+    old.signal(Signal::SIGQUIT);
+    new.output.line("address", |line| line.contains("admin on http://").then_some(())).await;
+    new.ask(&ask("a")).await.is("placed");
+    // From now on it does as told.
+    new.signal(Signal::SIGHUP);
+    new.metric_becomes("homing_reloads_total", &[("outcome", "ok")], 1.0).await;
+}
+
+#[tokio::test]
+async fn a_hand_over_that_panics_is_told_of_and_can_be_done_again() {
+    let engines = engines::<1>().await;
+    let rehearsed = [("HOMING_REHEARSE_PANIC", "hand-over")];
+    let balancer = Balancer::start_with(config(&engines), &rehearsed).await;
+    balancer.ask(&ask("a")).await.is("placed");
+    balancer.signal(Signal::SIGQUIT);
+    says(&balancer, "ended by the panic at").await;
+    let new = upgrade(&balancer).await;
+    new.ask(&ask("a")).await.is("sticky");
+}
+
+/// A process that is told to end while it hands over refuses connections soon, as any that ends: it waits no longer than for
+/// the first word of the other.
 #[tokio::test]
 async fn an_end_during_a_hand_over_closes_the_sockets() {
     let engines = engines::<1>().await;
@@ -247,15 +303,14 @@ async fn an_end_during_a_hand_over_closes_the_sockets() {
     std::fs::DirBuilder::new().mode(0o700).create(place.parent().unwrap()).unwrap();
     let silent = tokio::net::UnixListener::bind(&place).unwrap();
     balancer.signal(Signal::SIGQUIT);
-    let (mut connection, _) = within("the old process", silent.accept()).await.unwrap();
+    let (connection, _) = within("the old process", silent.accept()).await.unwrap();
     balancer.signal(Signal::SIGTERM);
     let connect = async || tokio::net::TcpStream::connect(balancer.listen).await;
-    let mut said = Vec::new();
-    tokio::select! {
-        biased;
-        _ = connection.read_to_end(&mut said) => panic!("the hand-over ended, and connections were taken until then"),
-        () = until("a refusal", async || connect().await.is_err().then_some(())) => {}
-    }
+    until("a refusal", async || connect().await.is_err().then_some(())).await;
+    let ends =
+        |line: &str| (line.contains("this process ends") && line.contains("did not go on in time")).then_some(());
+    balancer.output.line("the end of the hand-over", ends).await;
+    drop(connection);
     gate.open();
     assert_eq!(within("the answer", answer).await.unwrap().status, 200);
 }

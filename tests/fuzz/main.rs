@@ -12,4 +12,5 @@ mod metrics;
 mod peek;
 mod request;
 mod session;
+mod state;
 mod usage;

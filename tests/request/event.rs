@@ -14,7 +14,7 @@ const OPENINGS: [&str; 9] = [
     r#"{"choices":[{"delta":{"role":"assistant","content":null,"tool_calls":[],"reasoning":""}}]}"#,
 ];
 
-const CONTENTS: [&str; 12] = [
+const CONTENTS: [&str; 14] = [
     r#"{"type":"content_block_start","content_block":{"type":"text","text":""},"index":0}"#,
     r#"{"type":"content_block_delta","delta":{"type":"text_delta","text":"{\"error\": 1}"},"index":0}"#,
     r#"{"type":"response.created","response":{"id":"r","background":true}}"#,
@@ -25,17 +25,22 @@ const CONTENTS: [&str; 12] = [
     r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#,
     r#"{"choices":[{"text":" "}]}"#,
     r#"{"choices":"odd"}"#,
+    r#"{"object":"chat.completion.chunk","error":null,"choices":[{"delta":{"content":"\"error\""}}]}"#,
+    r#"{"type":"response.output_text.delta","delta":"\"type\":\"response.failed\"","object":"error "}"#,
     "[DONE]",
     "no json",
 ];
 
-const ERRORS: [&str; 6] = [
+const ERRORS: [&str; 9] = [
     r#"{"error": {"message": "EngineCore encountered an issue.", "type": "InternalServerError", "param": null, "code": 500}}"#,
     r#"{"error":"dead","choices":[]}"#,
     r#"{"type":"error","error":{"type":"internal_error","message":"2 validation errors"}}"#,
     r#"{"type":"error","code":"server_error","message":"dead","sequence_number":3}"#,
     r#"{"type":"response.failed","response":{"id":"r","error":{"code":"server_error"}}}"#,
     r#"{"object":"error","error":{}}"#,
+    r#"{"object":"error","message":"dead","type":"InternalServerError","param":null,"code":500}"#,
+    r#"{"type":"response.failed","response":{"id":"r","status":"failed"}}"#,
+    r#"{ "code" : 500 , "error" : "dead" , "object" : "chat.completion.chunk" }"#,
 ];
 
 #[test]
@@ -74,6 +79,32 @@ proptest! {
         };
         prop_assert_eq!(reader.stage(), expected);
         prop_assert_eq!(reader.events(), contents as u64 + u64::from(fails));
+    }
+}
+
+/// An event may say by its name alone that it tells of a failure. A name holds for one event.
+#[test]
+fn an_event_is_an_error_by_its_name() {
+    let cases = [
+        ("event: error\ndata: overloaded\n\n", Stage::FailedFirst),
+        ("event:error\r\ndata:\r\n\r\n", Stage::FailedFirst),
+        ("data: {\"detail\":\"dead\"}\nevent: error\n\n", Stage::FailedFirst),
+        ("data: {\"choices\":[]}\n\nevent: error\ndata: {}\n\n", Stage::FailedFirst),
+        ("data: Do\n\nevent: error\ndata: {}\n\n", Stage::FailedLater),
+        // Without data it is no event, and the next one has no name.
+        ("event: error\n\n", Stage::Opening),
+        ("event: error\n\ndata: Do\n\n", Stage::Content),
+        ("event: error\nevent: message\ndata: Do\n\n", Stage::Content),
+        ("event: errors\ndata: Do\n\n", Stage::Content),
+        ("event: ping\ndata: {\"type\":\"ping\"}\n\n", Stage::Opening),
+        ("id: error\ndata: Do\n\n", Stage::Content),
+    ];
+    for (text, expected) in cases {
+        for cut in 0..text.len() {
+            let mut reader = UsageReader::new();
+            [&text[..cut], &text[cut..]].iter().for_each(|piece| reader.feed(piece.as_bytes()));
+            assert_eq!(reader.stage(), expected, "{text:?} cut at {cut}");
+        }
     }
 }
 

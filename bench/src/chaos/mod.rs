@@ -98,11 +98,12 @@ pub async fn run(plan: &Plan) -> Result<Verdict, String> {
     })
 }
 
+/// It remembers few conversations, so that their table is full soon: what grows after that should not.
 fn configuration(profile: &Profile, fleet: &Fleet) -> String {
     let urls: String = fleet.replicas().iter().map(|address| format!("      - url: http://{address}\n")).collect();
     let (name, max_num_seqs) = (&profile.model.name, profile.engine.max_num_seqs);
     format!(
         "listen:\n  - address: 127.0.0.1:0\nadmin:\n  address: 127.0.0.1:0\nserver:\n  access_log: off\n  upgrade_socket: upgrade/socket\nscrape:\n  interval: 1 s\n\
-         models:\n  - name: {name}\n    max_num_seqs: {max_num_seqs}\n    replicas:\n{urls}"
+         models:\n  - name: {name}\n    max_num_seqs: {max_num_seqs}\n    conversations_max: 256\n    replicas:\n{urls}"
     )
 }

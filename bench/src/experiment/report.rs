@@ -43,12 +43,15 @@ const COLUMNS: [Column; 7] = [
 ];
 
 /// What the published table does not say.
-const MORE_COLUMNS: [Column; 5] = [
+const MORE_COLUMNS: [Column; 8] = [
     column("prefix hits % (finished turns)", 1, |row| percent(row.prefix_hit_ratio), |_| None),
     column("TTFB mean s", 2, |row| row.ttfb_mean_s, |_| None),
     column("session mean s", 1, |row| row.session_mean_s, |_| None),
     column("session p95 s", 1, |row| row.session_p95_s, |_| None),
     column("waits a session, mean s", 1, |row| row.session_wait_mean_s, |_| None),
+    column("completed session mean s", 1, |row| row.completed_mean_s, |_| None),
+    column("completed session p95 s", 1, |row| row.completed_p95_s, |_| None),
+    column("waits a completed session, mean s", 1, |row| row.completed_wait_mean_s, |_| None),
 ];
 
 /// All tables: each arm after the first against the first, or the only arm alone.

@@ -9,7 +9,8 @@ use super::trace::{Trace, TurnRecord};
 
 /// One row of the results. Times are in seconds, ratios from 0 to 1; none where there was nothing to count.
 ///
-/// A wait or a session that is not over at the end counts with its time so far, so that starving some improves nothing.
+/// A wait or a session that is not over at the end counts with its time so far, so that starving some improves nothing. Where sessions
+/// are long beside the time measured that is kind to a slow arm, so those that were completed also stand apart.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     pub arm: String,
@@ -34,6 +35,17 @@ pub struct Row {
     pub session_p95_s: Option<f64>,
     /// A session's waits for first bytes, added up.
     pub session_wait_mean_s: Option<f64>,
+    /// As the three above, of the sessions that ended alone.
+    pub completed_mean_s: Option<f64>,
+    pub completed_p95_s: Option<f64>,
+    pub completed_wait_mean_s: Option<f64>,
+}
+
+/// A session in the time measured.
+struct Life {
+    time_s: f64,
+    wait_s: f64,
+    completed: bool,
 }
 
 impl Row {
@@ -51,8 +63,8 @@ impl Row {
         let sessions_ended = trace.sessions_ended.iter().filter(|end| trace.measures(end.at_s)).count();
         let waits = sorted(trace.turns.iter().filter_map(|turn| trace.wait_s(turn)).collect());
         let lives = trace.sessions();
-        let session_times = sorted(lives.iter().map(|(total_s, _)| *total_s).collect());
-        let session_waits: Vec<f64> = lives.iter().map(|(_, wait_s)| *wait_s).collect();
+        let (session_times, session_waits) = times_and_waits(lives.iter());
+        let (completed_times, completed_waits) = times_and_waits(lives.iter().filter(|life| life.completed));
         let busy: Vec<f64> = trace.busy.iter().copied().map(f64::from).collect();
         Self {
             arm,
@@ -73,6 +85,9 @@ impl Row {
             session_mean_s: mean(&session_times),
             session_p95_s: quantile(&session_times, 0.95),
             session_wait_mean_s: mean(&session_waits),
+            completed_mean_s: mean(&completed_times),
+            completed_p95_s: quantile(&completed_times, 0.95),
+            completed_wait_mean_s: mean(&completed_waits),
         }
     }
 }
@@ -94,8 +109,8 @@ impl Trace {
         self.measures(over_s).then_some(over_s - turn.sent_s)
     }
 
-    /// The time and the total wait of each session that ended, or had not yet ended, in the time measured.
-    fn sessions(&self) -> Vec<(f64, f64)> {
+    /// Each session that ended, or had not yet ended, in the time measured.
+    fn sessions(&self) -> Vec<Life> {
         let ends: HashMap<u64, f64> = self.sessions_ended.iter().map(|end| (end.session, end.at_s)).collect();
         // Its first turn begins a session, and they are in the order of their beginnings.
         let mut lives: Vec<(f64, f64, f64)> = Vec::new();
@@ -111,9 +126,15 @@ impl Trace {
         lives
             .into_iter()
             .filter(|(_, end_s, _)| self.measures(*end_s))
-            .map(|(begin_s, end_s, wait_s)| (end_s - begin_s, wait_s))
+            .map(|(begin_s, end_s, wait_s)| Life { time_s: end_s - begin_s, wait_s, completed: end_s < self.until_s })
             .collect()
     }
+}
+
+/// The times, sorted, and the waits.
+fn times_and_waits<'a>(lives: impl Iterator<Item = &'a Life>) -> (Vec<f64>, Vec<f64>) {
+    let (times, waits) = lives.map(|life| (life.time_s, life.wait_s)).unzip();
+    (sorted(times), waits)
 }
 
 fn ratio(part: f64, whole: f64) -> Option<f64> {

@@ -37,6 +37,11 @@ fn main() {
             }
         }
     }
+    let mut with_one_back = full_router(1000, Admission::default(), 0.5, CONVERSATIONS);
+    with_one_back.set_up(0, false);
+    with_one_back.set_up(0, true);
+    let what = "a new conversation, 1000 replicas of which one has come back, admission auto";
+    rows.push(new(what, with_one_back).at_most(10.0));
     let parked = full_router(64, Admission::default(), 1.0, CONVERSATIONS);
     rows.push(new("a new conversation that has to wait, 64 replicas", parked));
     let mut kept = full_router(8, Admission::default(), 0.5, CONVERSATIONS);

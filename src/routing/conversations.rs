@@ -1,3 +1,4 @@
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use lru::LruCache;
@@ -19,18 +20,51 @@ pub struct Conversations {
     evicted: u64,
 }
 
+/// There may be a million of them, so it is narrow.
 #[derive(Clone, Copy)]
 pub(super) struct Conversation {
     pub home: ReplicaId,
+    /// Tokens of it after its last turn; 0 where no engine has said, and never more than this type can say.
+    size: u32,
     pub last_used: Time,
-    /// When a turn of it last ended; another may be in flight since.
-    pub last_ended: Option<Time>,
-    /// Whether the pause since then is still to be noted.
-    pauses: bool,
-    /// Tokens of it after its last turn; 0 where no engine has said.
-    pub size: u64,
+    /// The end of its last turn; another may be in flight since.
+    ended: Option<Ended>,
     /// The place in the line at which it was admitted, until it has had its turns.
     place: Option<Place>,
+}
+
+const _: () = assert!(size_of::<Conversation>() == 32);
+
+impl Conversation {
+    /// Tokens of it after its last turn; 0 where no engine has said.
+    pub fn size(&self) -> u64 {
+        self.size.into()
+    }
+
+    /// When a turn of it last ended.
+    pub fn last_ended(&self) -> Option<Time> {
+        self.ended.map(Ended::moment)
+    }
+}
+
+/// When a turn ended, in milliseconds, and in the lowest bit whether the pause since then is still to be noted. One is added,
+/// so that a conversation of which no turn has ended takes no more memory.
+#[derive(Clone, Copy)]
+struct Ended(NonZeroU64);
+
+impl Ended {
+    fn new(moment: Time, pauses: bool) -> Ended {
+        let moment = moment.0.min(u64::MAX >> 2);
+        Ended(NonZeroU64::MIN.saturating_add(moment << 1 | u64::from(pauses)))
+    }
+
+    fn moment(self) -> Time {
+        Time((self.0.get() - 1) >> 1)
+    }
+
+    fn pauses(self) -> bool {
+        (self.0.get() - 1) & 1 == 1
+    }
 }
 
 #[derive(Clone, Copy, Default)]
@@ -68,7 +102,7 @@ impl Conversations {
 
     /// Tokens of a conversation after its last turn, where an engine has said.
     pub fn size(&self, key: &Key) -> Option<u64> {
-        self.get(key).map(|conversation| conversation.size).filter(|size| *size > 0)
+        self.get(key).map(Conversation::size).filter(|size| *size > 0)
     }
 
     /// The place in the line at which a conversation was admitted, until it has had its turns.
@@ -85,22 +119,23 @@ impl Conversations {
 
     /// When a turn of a conversation last ended.
     pub fn last_ended(&self, key: &Key) -> Option<Time> {
-        self.get(key)?.last_ended
+        self.get(key)?.last_ended()
     }
 
     /// How long a conversation has paused since its last turn ended. Asked again before its next one ends, nothing: what
     /// it waits for then is room.
     pub(super) fn take_pause(&mut self, key: &Key, now: Time) -> Option<Duration> {
         let conversation = self.live.peek_mut(key).or_else(|| self.idle.peek_mut(key))?;
-        std::mem::take(&mut conversation.pauses).then(|| now.since(conversation.last_ended.unwrap_or(now)))
+        let ended = conversation.ended.filter(|ended| ended.pauses())?.moment();
+        conversation.ended = Some(Ended::new(ended, false));
+        Some(now.since(ended))
     }
 
     /// Notes the end of a turn, after which the conversation has `size` tokens, where the engine says so.
     pub fn ended(&mut self, key: &Key, size: Option<u64>, now: Time) {
         if let Some(conversation) = self.live.peek_mut(key).or_else(|| self.idle.peek_mut(key)) {
-            conversation.last_ended = Some(now);
-            conversation.pauses = true;
-            conversation.size = size.unwrap_or(conversation.size);
+            conversation.ended = Some(Ended::new(now, true));
+            conversation.size = size.map_or(conversation.size, narrow);
         }
     }
 
@@ -121,9 +156,8 @@ impl Conversations {
         while self.len() >= limit.max(1) {
             self.evict();
         }
-        let (last_ended, pauses, size, place) =
-            known.map_or((None, false, 0, None), |known| (known.last_ended, known.pauses, known.size, known.place));
-        self.live.put(key, Conversation { home, last_used: now, last_ended, pauses, size, place });
+        let new = Conversation { home, size: 0, last_used: now, ended: None, place: None };
+        self.live.put(key, known.map_or(new, |known| Conversation { home, last_used: now, ..known }));
         let counts = self.counts_mut(home);
         counts.live += 1;
         counts.all += 1;
@@ -147,8 +181,8 @@ impl Conversations {
     ) {
         self.remove(&key);
         let live = now.since(last_used) <= LIVE;
-        let conversation =
-            Conversation { home, last_used, last_ended: Some(last_ended), pauses: false, size, place: None };
+        let ended = Some(Ended::new(last_ended, false));
+        let conversation = Conversation { home, size: narrow(size), last_used, ended, place: None };
         if live { &mut self.live } else { &mut self.idle }.put(key, conversation);
         let counts = self.counts_mut(home);
         counts.live += u32::from(live);
@@ -213,4 +247,8 @@ impl Conversations {
         }
         &mut self.counts[replica.index()]
     }
+}
+
+fn narrow(size: u64) -> u32 {
+    size.try_into().unwrap_or(u32::MAX)
 }

@@ -4,15 +4,17 @@ use std::collections::VecDeque;
 pub(super) struct Recent {
     kept: usize,
     values: VecDeque<f64>,
-    /// In order, as of a few values ago.
+    /// In order, as of a few values ago; and the mean of these.
     sorted: Vec<f64>,
+    mean: Option<f64>,
     since_sorted: usize,
 }
 
 impl Recent {
     /// Keeps the last `kept` values.
     pub fn new(kept: usize) -> Recent {
-        Recent { kept, values: VecDeque::with_capacity(kept), sorted: Vec::with_capacity(kept), since_sorted: 0 }
+        let (values, sorted) = (VecDeque::with_capacity(kept), Vec::with_capacity(kept));
+        Recent { kept, values, sorted, mean: None, since_sorted: 0 }
     }
 
     /// Notes a value. Those that are no number are left out.
@@ -30,6 +32,7 @@ impl Recent {
             self.sorted.clear();
             self.sorted.extend(&self.values);
             self.sorted.sort_unstable_by(f64::total_cmp);
+            self.mean = Some(self.sorted.iter().sum::<f64>() / self.sorted.len() as f64);
             self.since_sorted = 0;
         }
     }
@@ -47,6 +50,6 @@ impl Recent {
 
     /// Their mean; none before the first.
     pub fn mean(&self) -> Option<f64> {
-        (!self.sorted.is_empty()).then(|| self.sorted.iter().sum::<f64>() / self.sorted.len() as f64)
+        self.mean
     }
 }

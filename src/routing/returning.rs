@@ -1,6 +1,5 @@
 //! Replicas that have come back: each takes new conversations one by one until it holds as much as the others do.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use super::{ReplicaId, Router, Time};
@@ -11,7 +10,11 @@ const DOUBLES_AFTER: Duration = Duration::from_secs(30);
 
 /// Those that have come back.
 #[derive(Default)]
-pub(super) struct Returning(HashMap<ReplicaId, Back>);
+pub(super) struct Returning {
+    /// By the router's list of replicas, as far as any of them has come back: each choice asks for all of them.
+    backs: Vec<Option<Back>>,
+    count: usize,
+}
 
 /// One that has come back.
 #[derive(Default)]
@@ -25,21 +28,29 @@ struct Back {
 impl Returning {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.count == 0
     }
 
     /// Its caches are empty, or nearly so.
     pub fn begin(&mut self, replica: ReplicaId) {
-        self.0.insert(replica, Back::default());
+        if self.backs.len() <= replica.index() {
+            self.backs.resize_with(replica.index() + 1, || None);
+        }
+        self.count += usize::from(self.backs[replica.index()].replace(Back::default()).is_none());
     }
 
     /// It holds as much as the others, or is another by now.
     pub fn end(&mut self, replica: ReplicaId) {
-        self.0.remove(&replica);
+        let back = self.backs.get_mut(replica.index()).and_then(Option::take);
+        self.count -= usize::from(back.is_some());
+    }
+
+    fn get(&self, replica: ReplicaId) -> Option<&Back> {
+        self.backs.get(replica.index())?.as_ref()
     }
 
     fn took(&mut self, replica: ReplicaId, gap: Duration, now: Time) {
-        if let Some(back) = self.0.get_mut(&replica) {
+        if let Some(Some(back)) = self.backs.get_mut(replica.index()) {
             let behind = now.since(*back.first.get_or_insert(now));
             let doubled = (behind.as_secs() / DOUBLES_AFTER.as_secs()).min(31) as u32;
             back.next = now + gap / 2u32.saturating_pow(doubled);
@@ -59,7 +70,7 @@ impl Router {
     pub(super) fn peers(&self) -> Peers {
         let mut peers = Peers { held: 0, count: 0 };
         if !self.returning.is_empty() {
-            for id in self.candidates.iter().filter(|id| !self.returning.0.contains_key(id)) {
+            for id in self.candidates.iter().filter(|id| self.returning.get(**id).is_none()) {
                 peers.held += u128::from(self.caches.held(*id));
                 peers.count += 1;
             }
@@ -69,17 +80,17 @@ impl Router {
 
     /// Whether a replica has come back and holds less than the others, as yet.
     pub(super) fn is_returning(&self, replica: ReplicaId, peers: Peers) -> bool {
-        self.returning.0.contains_key(&replica) && !self.is_filled(replica, peers)
+        self.returning.get(replica).is_some() && !self.is_filled(replica, peers)
     }
 
     /// Whether a replica is to take no new conversation at this moment, since it has just come back.
     pub(super) fn rests(&self, replica: ReplicaId, peers: Peers, now: Time) -> bool {
-        self.returning.0.get(&replica).is_some_and(|back| now < back.next) && !self.is_filled(replica, peers)
+        self.returning.get(replica).is_some_and(|back| now < back.next) && !self.is_filled(replica, peers)
     }
 
     /// A new conversation has got its home on a replica.
     pub(super) fn takes_one(&mut self, replica: ReplicaId, now: Time) {
-        if !self.returning.0.contains_key(&replica) {
+        if self.returning.get(replica).is_none() {
             return;
         }
         match self.is_filled(replica, self.peers()) {

@@ -116,11 +116,11 @@ impl Router {
             key: *key,
             home: conversation.home.0,
             unused_ms: age(conversation.last_used),
-            idle_ms: match conversation.last_ended {
+            idle_ms: match conversation.last_ended() {
                 Some(since) if !self.caches.is_running(conversation.home, key) => age(since),
                 _ => 0,
             },
-            size: conversation.size,
+            size: conversation.size(),
         });
         let place = |(key, place): (&Key, &Option<Target>)| SavedPlace {
             key: *key,

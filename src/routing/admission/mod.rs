@@ -234,22 +234,23 @@ impl Router {
     /// The replica with room for a newcomer on which it has the least to expect; one that holds nothing takes anyone.
     fn with_room(&mut self, ask: &Ask, key: &Key, now: Time) -> Option<Fit> {
         self.caches.expire(self.linger(), now);
-        self.gently(now, |rests| self.cheapest(ask, key, |id, own| !rests(id) && self.has_room(id, own)))
+        self.gently(now, |among| self.cheapest(ask, key, among, |id, own| self.has_room(id, own)))
     }
 
     /// The replica on which it has the least to expect, whether or not there is room.
     fn anywhere(&self, parked: &Parked, now: Time) -> Option<Fit> {
-        let fit = self.gently(now, |rests| self.cheapest(&parked.ask, &parked.key, |id, _| !rests(id)))?;
+        let fit = self.gently(now, |among| self.cheapest(&parked.ask, &parked.key, among, |_, _| true))?;
         Some(Fit { by: Placement::NoRoom, ..fit })
     }
 
     /// Chooses among the replicas that need no rest; among all, where none of those will do.
-    fn gently<T>(&self, now: Time, choose: impl Fn(&dyn Fn(ReplicaId) -> bool) -> Option<T>) -> Option<T> {
+    fn gently<T>(&self, now: Time, choose: impl Fn(&[ReplicaId]) -> Option<T>) -> Option<T> {
         if self.returning.is_empty() {
-            return choose(&|_| false);
+            return choose(&self.candidates);
         }
         let peers = self.peers();
-        choose(&|id| self.rests(id, peers, now)).or_else(|| choose(&|_| false))
+        let ready: Vec<ReplicaId> = self.candidates.iter().copied().filter(|id| !self.rests(*id, peers, now)).collect();
+        choose(&ready).or_else(|| choose(&self.candidates))
     }
 
     fn has_room(&self, id: ReplicaId, own: u64) -> bool {
@@ -265,10 +266,10 @@ impl Router {
         self.line.counts.would_park += u64::from(waits);
     }
 
-    /// Of the replicas that are `fit`, the one on which a newcomer has to expect the shortest time: until its own tokens
+    /// Of the replicas `among` which to choose that are `fit`, the one on which a newcomer has to expect the shortest time: until its own tokens
     /// and those queued before it are read, and for what else is there and will be back. Ties go to the fewest conversations.
     /// One that has lost its home goes where the fewest tokens are held, as by load.
-    fn cheapest(&self, ask: &Ask, key: &Key, fit: impl Fn(ReplicaId, u64) -> bool) -> Option<Fit> {
+    fn cheapest(&self, ask: &Ask, key: &Key, among: &[ReplicaId], fit: impl Fn(ReplicaId, u64) -> bool) -> Option<Fit> {
         let own = self.caches.own_tokens(self.conversations.size(key), ask.bytes);
         let cached_at = self.conversations.home(key).filter(|home| self.caches.standing(*home, key) != Standing::Gone);
         let cost_s = |id: ReplicaId| {
@@ -278,7 +279,7 @@ impl Router {
             (self.caches.reading_s(id, unread) + there) * self.caches.slowness(id)
                 + RESIDENT_S * self.caches.resident(id) as f64
         };
-        let fit = self.candidates.iter().copied().filter(|id| fit(*id, own));
+        let fit = among.iter().copied().filter(|id| fit(*id, own));
         if self.newcomer(key).is_displaced() {
             let (replica, tokens) = self.least_held(fit)?;
             return Some(Fit { replica, by: Placement::LeastHeld { tokens } });

@@ -47,6 +47,8 @@ pub(super) struct Caches {
     speeds: Speeds,
     learned: Learned,
     pauses: Recent,
+    /// No place has been idle for longer than since then: so most looks for places that are to end need not look.
+    idle_since: Time,
     watch: Watch,
     counts: CacheCounts,
 }
@@ -91,6 +93,7 @@ impl Caches {
             speeds: Speeds::default(),
             learned: Learned::new(),
             pauses: Recent::new(256),
+            idle_since: Time::default(),
             watch: Watch::default(),
             counts: CacheCounts::default(),
         }
@@ -185,7 +188,11 @@ impl Caches {
 
     /// Ends the places that have been idle for too long.
     pub fn expire(&mut self, linger: Duration, now: Time) {
+        if now.since(self.idle_since) <= linger {
+            return;
+        }
         self.replicas.iter_mut().for_each(|replica| replica.shadow.expire(linger, now));
+        self.idle_since = self.replicas.iter().filter_map(|replica| replica.shadow.idle_since()).min().unwrap_or(now);
     }
 
     /// A conversation that had its place on a replica lives elsewhere now.
@@ -254,6 +261,7 @@ impl Caches {
         now: Time,
     ) -> bool {
         self.began(replica, expectation);
+        self.idle_since = self.idle_since.min(now);
         let own = tokens.map(|tokens| self.own_tokens(Some(tokens.prompt + tokens.completion), 0));
         self.replicas[replica.index()].shadow.finish(key, own, turns_max, now)
     }

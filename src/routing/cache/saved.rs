@@ -51,6 +51,7 @@ impl Caches {
 
     /// A conversation is known to rest on a replica since then, with so many tokens of its own.
     pub fn rest(&mut self, replica: ReplicaId, key: Key, own: u64, since: Time, lingers: bool) {
+        self.idle_since = self.idle_since.min(since);
         self.replicas[replica.index()].shadow.rest(key, own, since, lingers);
     }
 }

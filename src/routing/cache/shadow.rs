@@ -21,7 +21,7 @@ pub(super) struct Shadow {
 }
 
 struct Running {
-    tokens: u64,
+    tokens: u32,
     /// Its turns in flight here.
     in_flight: u32,
     placed: bool,
@@ -30,13 +30,13 @@ struct Running {
 }
 
 struct Lingering {
-    tokens: u64,
+    tokens: u32,
     since: Time,
     turns: u32,
 }
 
 struct Left {
-    tokens: u64,
+    tokens: u32,
     /// It had its turns and is to wait while others do.
     rotated: bool,
 }
@@ -58,7 +58,12 @@ pub enum Standing {
 const ENTRIES_MAX: usize = 65_536;
 
 /// A conversation counts as one block at least.
-const TOKENS_MIN: u64 = 16;
+const TOKENS_MIN: u32 = 16;
+
+/// What a conversation counts as. There may be half a million on eight replicas, so this is narrow: nothing true is wider.
+fn counted(tokens: u64) -> u32 {
+    u32::try_from(tokens).unwrap_or(u32::MAX).max(TOKENS_MIN)
+}
 
 impl Shadow {
     pub fn new() -> Shadow {
@@ -124,13 +129,13 @@ impl Shadow {
 
     /// A turn of the conversation begins here and will take so many tokens of its own.
     pub fn start(&mut self, key: Key, tokens: u64, placed: bool) {
-        let tokens = tokens.max(TOKENS_MIN);
+        let tokens = counted(tokens);
         let (turns, lingered) = self.take_idle(&key);
         let running = self.running.entry(key).or_insert(Running { tokens: 0, in_flight: 0, placed: false, turns });
         running.in_flight += 1;
         running.turns += 1;
         running.placed |= placed || lingered;
-        self.running_tokens += tokens.max(running.tokens) - running.tokens;
+        self.running_tokens += u64::from(tokens.saturating_sub(running.tokens));
         running.tokens = tokens.max(running.tokens);
     }
 
@@ -138,8 +143,8 @@ impl Shadow {
     /// flight it goes to rest. With `turns_max`, it gives its place up after so many turns; returns whether it did.
     pub fn finish(&mut self, key: Key, tokens: Option<u64>, turns_max: Option<u32>, now: Time) -> bool {
         let Some(running) = self.running.get_mut(&key) else { return false };
-        if let Some(tokens) = tokens.map(|tokens| tokens.max(TOKENS_MIN)) {
-            self.running_tokens = self.running_tokens - running.tokens + tokens;
+        if let Some(tokens) = tokens.map(counted) {
+            self.running_tokens = self.running_tokens - u64::from(running.tokens) + u64::from(tokens);
             running.tokens = tokens;
         }
         running.in_flight -= 1;
@@ -147,10 +152,10 @@ impl Shadow {
             return false;
         }
         let Some(Running { tokens, placed, turns, .. }) = self.running.remove(&key) else { return false };
-        self.running_tokens -= tokens;
+        self.running_tokens -= u64::from(tokens);
         let rotated = turns_max.is_some_and(|most| turns >= most);
         if placed && !rotated {
-            self.lingering_tokens += tokens;
+            self.lingering_tokens += u64::from(tokens);
             self.lingering.put(key, Lingering { tokens, since: now, turns });
         } else {
             self.leave(key, Left { tokens, rotated });
@@ -163,16 +168,21 @@ impl Shadow {
         if let Some(running) = self.running.get_mut(&key) {
             running.placed = false;
         } else if let Some(Lingering { tokens, .. }) = self.lingering.pop(&key) {
-            self.lingering_tokens -= tokens;
+            self.lingering_tokens -= u64::from(tokens);
             self.leave(key, Left { tokens, rotated: false });
         }
     }
 
+    /// Since when the conversation has been idle that has a place here and was idle first.
+    pub fn idle_since(&self) -> Option<Time> {
+        self.lingering.peek_lru().map(|(_, lingering)| lingering.since)
+    }
+
     /// Ends the places of those idle for longer than `linger`.
     pub fn expire(&mut self, linger: Duration, now: Time) {
-        while self.lingering.peek_lru().is_some_and(|(_, lingering)| now.since(lingering.since) > linger) {
+        while self.idle_since().is_some_and(|since| now.since(since) > linger) {
             let Some((key, Lingering { tokens, .. })) = self.lingering.pop_lru() else { break };
-            self.lingering_tokens -= tokens;
+            self.lingering_tokens -= u64::from(tokens);
             self.leave(key, Left { tokens, rotated: false });
         }
     }
@@ -184,9 +194,9 @@ impl Shadow {
         while self.cached() > tokens_max || self.left.len() + self.lingering.len() > ENTRIES_MAX {
             too_many += u64::from(self.cached() <= tokens_max);
             if let Some((_, left)) = self.left.pop_lru() {
-                self.left_tokens -= left.tokens;
+                self.left_tokens -= u64::from(left.tokens);
             } else if let Some((_, lingering)) = self.lingering.pop_lru() {
-                self.lingering_tokens -= lingering.tokens;
+                self.lingering_tokens -= u64::from(lingering.tokens);
             } else {
                 break;
             }
@@ -204,10 +214,10 @@ impl Shadow {
 
     /// A conversation of so many tokens of its own is known to rest here since then; with a place, if it `lingers`.
     pub fn rest(&mut self, key: Key, tokens: u64, since: Time, lingers: bool) {
-        let tokens = tokens.max(TOKENS_MIN);
+        let tokens = counted(tokens);
         self.take_idle(&key);
         if lingers {
-            self.lingering_tokens += tokens;
+            self.lingering_tokens += u64::from(tokens);
             self.lingering.put(key, Lingering { tokens, since, turns: 0 });
         } else {
             self.leave(key, Left { tokens, rotated: false });
@@ -215,18 +225,18 @@ impl Shadow {
     }
 
     fn leave(&mut self, key: Key, left: Left) {
-        self.left_tokens += left.tokens;
+        self.left_tokens += u64::from(left.tokens);
         self.left.put(key, left);
     }
 
     /// Takes a conversation out of the idle lists. Returns its turns since it got its place, and whether it has it still.
     fn take_idle(&mut self, key: &Key) -> (u32, bool) {
         if let Some(lingering) = self.lingering.pop(key) {
-            self.lingering_tokens -= lingering.tokens;
+            self.lingering_tokens -= u64::from(lingering.tokens);
             return (lingering.turns, true);
         }
         if let Some(left) = self.left.pop(key) {
-            self.left_tokens -= left.tokens;
+            self.left_tokens -= u64::from(left.tokens);
         }
         (0, false)
     }

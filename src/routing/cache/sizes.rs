@@ -12,11 +12,13 @@ pub(super) struct Sizes {
     per_byte: Recent,
     growth: Recent,
     shared: Recent,
+    /// What follows from the last: kept, because whoever looks for room asks for it at every replica.
+    shared_tokens: u64,
 }
 
 impl Sizes {
     pub fn new() -> Sizes {
-        Sizes { per_byte: Recent::new(64), growth: Recent::new(64), shared: Recent::new(32) }
+        Sizes { per_byte: Recent::new(64), growth: Recent::new(64), shared: Recent::new(32), shared_tokens: 0 }
     }
 
     /// What the last turns showed: tokens a byte, growth, shared prefix.
@@ -32,6 +34,7 @@ impl Sizes {
                 .filter(|value| (0.0..=TOKENS_MAX as f64).contains(*value))
                 .for_each(|value| recent.note(*value));
         }
+        self.learn_shared();
     }
 
     /// A request of so many bytes had so many prompt tokens.
@@ -49,6 +52,12 @@ impl Sizes {
     /// A first turn found so many tokens in a cache that had seen others.
     pub fn note_shared(&mut self, tokens: u64) {
         self.shared.note(tokens as f64);
+        self.learn_shared();
+    }
+
+    /// The lower quartile: a conversation that comes back with its own prefix in the cache must not pass for what all share.
+    fn learn_shared(&mut self) {
+        self.shared_tokens = self.shared.quantile(0.25).unwrap_or(0.0) as u64;
     }
 
     /// Prompt tokens of a request that nothing else is known of. High rather than low: a conversation taken for smaller
@@ -63,9 +72,8 @@ impl Sizes {
         self.growth.mean().unwrap_or(GROWTH_ASSUMED) as u64
     }
 
-    /// The prefix that all conversations share. The lower quartile: a conversation that comes back with its own prefix in
-    /// the cache must not pass for what all share.
+    /// The prefix that all conversations share.
     pub fn shared(&self) -> u64 {
-        self.shared.quantile(0.25).unwrap_or(0.0) as u64
+        self.shared_tokens
     }
 }

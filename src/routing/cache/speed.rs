@@ -68,8 +68,7 @@ impl Speeds {
 
     /// How many times longer than on the others everything takes on `replica`.
     pub fn slowness(&self, replica: ReplicaId) -> f64 {
-        let own = self.replicas.get(replica.index()).copied().flatten().unwrap_or(self.rate());
-        (self.rate() / own).clamp(1.0 / RATIO_MAX, RATIO_MAX)
+        self.of(replica).map_or(1.0, |own| (self.rate() / own).clamp(1.0 / RATIO_MAX, RATIO_MAX))
     }
 
     /// Nothing is known of a replica any more.

@@ -90,7 +90,7 @@ fn a_string_ends_with_the_first_quote_that_no_backslash_escapes() {
         (r#"\\\""#, r#"\""#),
         (r#"a\"b\\\"c"#, r#"a"b\"c"#),
         ("a\u{1}\tb", "a\u{1}\tb"),
-        (r#"],}\","model":\"no"#, r#"],}","model":"no"#),
+        (r#"],}\",\"model\":\"no"#, r#"],}","model":"no"#),
     ] {
         let body = format!(r#"{{"tools":[{{"x":"{text}"}},-0.5e+7,{{}},[]],"user":"{text}","model":"m"}}"#);
         let peek = read(&body);

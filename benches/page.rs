@@ -1,5 +1,5 @@
 //! What the page costs the balancer with many replicas: the time to serve a part, and the share of a core that an open page
-//! takes; and what its charts cost with a full hour of history, which no benchmark can wait for.
+//! takes; how long a turn takes meanwhile; and what its charts cost with a full hour of history, which no benchmark can wait for.
 
 #[allow(dead_code, unused_imports, reason = "the harness serves the tests; this uses a part of it")]
 #[path = "../tests/blackbox/harness/mod.rs"]
@@ -18,6 +18,9 @@ use serde_json::{Value, json};
 const MODELS: usize = 20;
 const ENGINES: usize = 64;
 const POLLS: usize = 100;
+const TURNS: usize = 2000;
+/// Pages that are open at once while turns are timed.
+const PAGES_OPEN: f64 = 20.0;
 
 /// A part of the page, and how often its script asks for it, in seconds.
 const PARTS: [(&str, f64); 3] =
@@ -115,6 +118,30 @@ async fn measure<'a>(what: &str, engines_of: impl Fn(usize) -> Vec<&'a Engine>) 
         );
     }
     println!("  an open page takes {:.2} % of a core", 100.0 * share);
+    println!("  a turn: {}", turns(&mut client).await);
+    let open = tokio::spawn(async move {
+        loop {
+            admin.ask(&Ask::get(PARTS[0].0)).await;
+            admin.ask(&Ask::get(PARTS[1].0)).await;
+            tokio::time::sleep(Duration::from_secs_f64(PARTS[0].1 / PAGES_OPEN)).await;
+        }
+    });
+    println!("  with {PAGES_OPEN} pages open: {}", turns(&mut client).await);
+    open.abort();
+}
+
+/// How long turns of conversations that stay take, one after the other.
+async fn turns(client: &mut Client) -> String {
+    let mut took = Vec::new();
+    for turn in 0..TURNS {
+        let ask =
+            Ask::chat(&format!("model-{}", turn % MODELS), "Hello.").session(&format!("conversation-{}", turn % 400));
+        let asked = Instant::now();
+        assert_eq!(client.ask(&ask).await.status, 200);
+        took.push(asked.elapsed());
+    }
+    took.sort();
+    format!("median {:?}, 95 % {:?}, 99 % {:?}", took[TURNS / 2], took[TURNS * 95 / 100], took[TURNS * 99 / 100])
 }
 
 /// The processor time that the balancer has taken; Linux counts it in hundredths of a second.

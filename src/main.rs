@@ -21,7 +21,7 @@ const QUIET: &str = "pingora_core=warn,pingora_core::connectors=off,pingora_prox
 #[derive(Parser)]
 #[command(
     version,
-    after_help = "RUST_LOG filters what is logged to standard error, as in RUST_LOG=warn or RUST_LOG=homing=debug; info and above if unset."
+    after_help = "RUST_LOG filters what is logged to standard error, as in RUST_LOG=warn or RUST_LOG=homing=debug; info and above if unset.\n"
 )]
 struct Arguments {
     #[command(subcommand)]

@@ -80,8 +80,8 @@ impl Engine {
     /// If the name does not resolve; the address known before is kept.
     pub async fn resolve(&self) -> std::io::Result<SocketAddr> {
         let lookup = tokio::net::lookup_host((self.host.as_str(), self.port));
-        let found = tokio::time::timeout(CONNECT_MAX, lookup).await.map_err(std::io::Error::from)??.next();
-        let address = found.ok_or_else(|| std::io::Error::other(format!("{} has no address", self.host)))?;
+        let found = tokio::time::timeout(CONNECT_MAX, lookup).await.map_err(std::io::Error::from)??;
+        let address = preferred(found).ok_or_else(|| std::io::Error::other(format!("{} has no address", self.host)))?;
         self.address.store(Some(Arc::new(address)));
         Ok(address)
     }
@@ -108,11 +108,31 @@ impl Engine {
     }
 }
 
+/// IPv4 where there are both, as where replicas are looked for: `localhost` mostly names `::1` first, and few engines listen there.
+fn preferred(addresses: impl Iterator<Item = SocketAddr>) -> Option<SocketAddr> {
+    addresses.min_by_key(SocketAddr::is_ipv6)
+}
+
 /// A check of an engine under way.
 pub(super) struct Check(Arc<Engine>);
 
 impl Drop for Check {
     fn drop(&mut self) {
         self.0.checking.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_families_ipv4_is_preferred() {
+        let of = |list: &[&str]| preferred(list.iter().map(|address| address.parse().expect("an address")));
+        let is = |address: &str| Some(address.parse().expect("an address"));
+        assert_eq!(of(&["[::1]:1", "127.0.0.1:1"]), is("127.0.0.1:1"));
+        assert_eq!(of(&["10.0.0.1:1", "[fd00::1]:1", "10.0.0.2:1"]), is("10.0.0.1:1"));
+        assert_eq!(of(&["[fd00::1]:1", "[fd00::2]:1"]), is("[fd00::1]:1"));
+        assert_eq!(of(&[]), None);
     }
 }

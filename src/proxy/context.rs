@@ -112,9 +112,11 @@ impl Context {
         self.wrapped = Some(super::replay::wrap(&mut session.downstream_session, body));
     }
 
-    /// Holds the head of the request back on the engine's `connection` until its body follows, if it has one.
+    /// Holds the head of the request back on the engine's `connection` until its body follows, if it has one. One that asks for
+    /// another protocol is held until Pingora has noted that it has none: an engine that agrees before that is taken for one
+    /// whose client has ended what it had to say.
     pub fn cork(&self, connection: RawFd) {
-        if let Some(wrapped) = self.wrapped.as_ref().filter(|_| self.sent_bytes > 0) {
+        if let Some(wrapped) = self.wrapped.as_ref().filter(|_| self.sent_bytes > 0 || self.switches) {
             wrapped.draw_after_body(Cork::new(connection));
         }
     }

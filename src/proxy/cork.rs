@@ -3,9 +3,9 @@
 //! Pingora sends the one, then the other: twice the work for the system here and for the engine's. A corked connection holds
 //! back what fills no packet.
 
+use std::future::poll_fn;
 use std::os::fd::RawFd;
-
-use bytes::Bytes;
+use std::task::Poll;
 
 /// A corked connection. What it holds leaves when this is dropped; the system lets it go after 200 ms anyway.
 pub struct Cork(RawFd);
@@ -36,20 +36,15 @@ fn set(connection: RawFd, corked: bool) {
 #[cfg(not(target_os = "linux"))]
 fn set(_connection: RawFd, _corked: bool) {}
 
-/// A body whose head is held back. Pingora drops a body once it has written it, and that draws the cork.
-pub struct Corked {
-    body: Bytes,
-    _cork: Cork,
-}
-
-impl Corked {
-    pub fn new(body: Bytes, cork: Cork) -> Corked {
-        Corked { body, _cork: cork }
-    }
-}
-
-impl AsRef<[u8]> for Corked {
-    fn as_ref(&self) -> &[u8] {
-        &self.body
-    }
+/// Has the rest of this task go on first. Tokio's own also has the runtime look for events, which is a system call.
+pub async fn give_way() {
+    let mut gave = false;
+    poll_fn(|cx| match std::mem::replace(&mut gave, true) {
+        true => Poll::Ready(()),
+        false => {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
 }

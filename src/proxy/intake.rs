@@ -81,9 +81,7 @@ impl Proxy {
         context.changes = std::mem::take(&mut asked.changes);
         let body = asked.edited(body);
         context.sent_bytes = body.len() as u64;
-        if !context.switches {
-            context.wrap_body(session, body);
-        }
+        context.wrap_body(session, body);
         context.in_flight = Some(match routed {
             Routed::Sent(in_flight) => in_flight,
             Routed::Parked(wait) => parking::end(wait, session, context).await?,

@@ -27,7 +27,7 @@ use pingora::protocols::l4::socket::SocketAddr;
 use pingora::{Error, ErrorType, Result};
 use tokio::time::sleep_until;
 
-use super::cork::{Cork, Corked};
+use super::cork::{Cork, give_way};
 use super::hold::{Hold, Passed};
 use super::patience::Patience;
 use super::presence;
@@ -45,7 +45,7 @@ struct Shared {
     body: Mutex<Bytes>,
     hold: Mutex<Hold>,
     patience: Mutex<Option<Arc<Patience>>>,
-    /// What holds the head of the request back until its body is asked for, and goes with it.
+    /// What holds the head of the request back until its body has been written.
     cork: Mutex<Option<Cork>>,
     /// Whether the client's connection is to end with this answer.
     last: AtomicBool,
@@ -84,7 +84,7 @@ impl Wrapped {
         *self.shared.patience.lock() = Some(Arc::new(patience));
     }
 
-    /// Has the cork drawn as soon as Pingora has written the body.
+    /// Draws the cork as soon as Pingora has written the body.
     pub fn draw_after_body(&self, cork: Cork) {
         *self.shared.cork.lock() = Some(cork);
     }
@@ -162,12 +162,7 @@ impl CustomSession for Replay {
     // What the wrapper is for: the body is done, and all of it is in the retry buffer.
 
     fn get_retry_buffer(&self) -> Option<Bytes> {
-        let body = self.shared.body.lock().clone();
-        let cork = self.shared.cork.lock().take();
-        match cork {
-            Some(cork) => Some(Bytes::from_owner(Corked::new(body, cork))),
-            None => Some(body).filter(|body| !body.is_empty()),
-        }
+        Some(self.shared.body.lock().clone()).filter(|body| !body.is_empty())
     }
 
     fn retry_buffer_truncated(&self) -> bool {
@@ -177,7 +172,7 @@ impl CustomSession for Replay {
     fn enable_retry_buffering(&mut self) {}
 
     fn is_body_done(&mut self) -> bool {
-        true
+        !self.inner.was_upgraded() || self.inner.is_body_done()
     }
 
     fn is_body_empty(&mut self) -> bool {
@@ -185,12 +180,25 @@ impl CustomSession for Replay {
     }
 
     async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {
-        Ok(None)
+        match self.inner.was_upgraded() {
+            true => self.inner.read_request_body().await,
+            false => Ok(None),
+        }
     }
 
     /// Ends only when the client goes away, or the engine has been waited for long enough. Pingora waits here whenever it waits
     /// for the engine, and an error here ends the try: so what ends a wait is noticed here, a hold that is over too.
-    async fn read_body_or_idle(&mut self, _no_body_expected: bool) -> Result<Option<Bytes>> {
+    /// Once the client speaks another protocol, what it says is read, and nothing ends but with it or its engine.
+    async fn read_body_or_idle(&mut self, no_body_expected: bool) -> Result<Option<Bytes>> {
+        if self.inner.was_upgraded() {
+            return self.inner.read_body_or_idle(no_body_expected).await;
+        }
+        let cork = self.shared.cork.lock().take();
+        if let Some(cork) = cork {
+            // Pingora has the body in hand by now, and writes it as soon as this gives way.
+            give_way().await;
+            drop(cork);
+        }
         let patience = self.shared.patience.lock().clone();
         loop {
             // Also once what was held has gone to the client: from then on a hung engine is no reason to ask another.

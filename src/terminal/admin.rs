@@ -128,8 +128,12 @@ impl Admin {
                 )
             }
             error => format!(
-                "homing: nothing answers at {url}: {error}. Is Homing running there? Its admin address is `admin.address` \
-                 of its configuration: name that with --config FILE, or the address with --admin URL"
+                "homing: nothing answers at {url}: {}. Is Homing running there? Its admin address is `admin.address` \
+                 of its configuration: name that with --config FILE, or the address with --admin URL",
+                match error {
+                    ureq::Error::Io(error) => error.to_string(),
+                    error => error.to_string(),
+                }
             ),
         })?;
         if answer.status() == StatusCode::UNAUTHORIZED {

@@ -137,7 +137,7 @@ impl Model {
         let requests = placed + sticky + spilled + client_pinned + balanced + unrouted;
         let since = date_time(UNIX_EPOCH + Duration::from_secs(self.since.min(SINCE_MAX)));
         let foot = format!(
-            "{} requests since {since} UTC, {} conversations of at most {}",
+            "requests {} since {since} UTC, conversations {} of at most {}",
             count(requests),
             count(self.conversations),
             count(self.conversations_max)

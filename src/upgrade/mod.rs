@@ -17,6 +17,7 @@ mod place;
 mod taker;
 mod wire;
 
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 
 use serde::{Deserialize, Serialize};
@@ -61,7 +62,12 @@ impl Socket {
     /// # Errors
     /// If it cannot be listened on.
     pub fn bind(role: Role, configured: SocketAddr) -> Result<Socket, String> {
-        let explain = |error| format!("cannot listen on {configured}: {error}");
+        let explain = |error: io::Error| match error.kind() {
+            io::ErrorKind::PermissionDenied => {
+                format!("cannot listen on {configured}: {error}: a port below 1024 needs CAP_NET_BIND_SERVICE")
+            }
+            _ => format!("cannot listen on {configured}: {error}"),
+        };
         let listener = TcpListener::bind(configured).map_err(explain)?;
         listener.set_nonblocking(true).map_err(explain)?;
         let bound = listener.local_addr().map_err(explain)?;

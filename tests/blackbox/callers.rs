@@ -257,6 +257,34 @@ async fn conversations_have_a_limit() {
     assert_eq!(balancer.ask(&keyless).await.status, 200, "what is no conversation is not counted as one");
 }
 
+/// Over HTTP/1 the rest of a body that is not read would stand before the next request; without one there is nothing to read.
+#[tokio::test]
+async fn a_refusal_keeps_the_connection_where_the_request_was_read_whole() {
+    let engine = Engine::start().await;
+    let callers = [caller("ann", json!({"conversations": 1})), caller("bob", json!({"requests_per_minute": 1}))];
+    let balancer = start(&engine, json!(callers)).await;
+    let mut client = balancer.client().await;
+    let ask = |who: &str, id: &str| by(who, Ask::messages("m", "Hello.").session(id));
+    assert_eq!(client.ask(&ask("ann", "session-1")).await.status, 200);
+    for _ in 0..2 {
+        let answer = client.ask(&ask("ann", "session-2")).await;
+        is_refused(&answer, 429, "caller_conversations", "rate_limit_error");
+        assert_ne!(answer.header("connection"), Some("close"));
+    }
+    assert_eq!(client.ask(&ask("ann", "session-1")).await.status, 200);
+    assert_eq!(client.ask(&ask("bob", "session-1")).await.status, 200);
+    let bare = by("bob", Ask::get("/v1/responses/resp_1"));
+    for _ in 0..2 {
+        let answer = client.ask(&bare).await;
+        is_refused(&answer, 429, "caller_rate", "rate_limit_error");
+        assert_ne!(answer.header("connection"), Some("close"));
+    }
+    let answer = client.ask(&ask("bob", "session-1")).await;
+    is_refused(&answer, 429, "caller_rate", "rate_limit_error");
+    assert_eq!(answer.header("connection"), Some("close"), "its body is not read");
+    within("the end of the connection", client.wire.closed()).await;
+}
+
 /// The same session id from two callers is two conversations; from one caller with two keys it is one.
 #[tokio::test]
 async fn nobody_reaches_the_conversation_of_another_by_its_id() {

@@ -179,6 +179,56 @@ fn the_dashboard_is_whole_and_its_panels_do_not_overlap() {
     }
 }
 
+/// Units of Grafana; another name would be shown as it stands behind every number.
+const UNITS: [&str; 6] = ["short", "percentunit", "s", "reqps", "cps", "bytes"];
+
+/// The labels that an expression keeps, by its outermost `by`.
+fn kept(expression: &str) -> Vec<&str> {
+    let outermost = expression.split_once("by (").and_then(|(_, rest)| rest.split_once(')'));
+    outermost
+        .map_or(Vec::new(), |(labels, _)| labels.split(',').map(str::trim).filter(|label| *label != "le").collect())
+}
+
+#[test]
+fn each_panel_has_a_unit_and_tells_its_series_apart() {
+    let dashboard: Value = serde_json::from_str(DASHBOARD).expect("JSON");
+    let chosen = json!({"type": "prometheus", "uid": "${datasource}"});
+    let panels = dashboard["panels"].as_array().expect("panels").iter().filter(|panel| panel["type"] != "row");
+    for panel in panels {
+        let title = &panel["title"];
+        assert_eq!(panel["datasource"], chosen, "{title}");
+        let unit = panel["fieldConfig"]["defaults"]["unit"].as_str().unwrap_or_default();
+        assert!(UNITS.contains(&unit), "{title}: {unit}");
+        let mut legends = BTreeSet::new();
+        for target in panel["targets"].as_array().expect("targets") {
+            assert_eq!(target["datasource"], chosen, "{title}");
+            let legend = target["legendFormat"].as_str().unwrap_or_default();
+            assert!(!legend.is_empty() && legends.insert(legend), "{title}: {legend}");
+            for label in kept(target["expr"].as_str().expect("an expression")) {
+                assert!(legend.contains(&format!("{{{{{label}}}}}")), "{title}: {legend} without {label}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_dashboard_asks_beside_its_panels_goes_to_the_chosen_prometheus() {
+    let dashboard: Value = serde_json::from_str(DASHBOARD).expect("JSON");
+    let chosen = json!({"type": "prometheus", "uid": "${datasource}"});
+    let (first, others) =
+        dashboard["templating"]["list"].as_array().and_then(|list| list.split_first()).expect("variables");
+    assert_eq!((&first["type"], &first["name"]), (&json!("datasource"), &json!("datasource")));
+    for variable in others {
+        assert_eq!(variable["datasource"], chosen, "{variable}");
+        assert_eq!(variable["query"]["query"], variable["definition"], "{variable}");
+    }
+    for annotation in dashboard["annotations"]["list"].as_array().expect("annotations") {
+        // Grafana runs what stands in the target, and quietly nothing where there is none.
+        assert!(annotation["target"]["expr"].is_string(), "{annotation}");
+        assert_eq!([&annotation["datasource"], &annotation["target"]["datasource"]], [&chosen; 2], "{annotation}");
+    }
+}
+
 /// Runs promtool, which `make test-prometheus` finds or fetches.
 async fn promtool(arguments: &[&str], input: &str) {
     let tool = std::env::var("PROMTOOL").unwrap_or("promtool".into());

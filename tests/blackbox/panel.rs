@@ -111,8 +111,8 @@ async fn cards_say_what_routing_says() {
         "in flight <strong>0</strong>",
         "admission <strong>auto</strong>",
         "parked <strong>0</strong>",
-        "3 requests routed",
-        "1 conversations of at most 8,192",
+        "requests routed 3,",
+        "Conversations 1 of at most 8,192",
     ] {
         assert!(cards.contains(badge), "{badge} in {cards}");
     }

@@ -26,8 +26,8 @@ async fn it_says_what_routing_says_in_eighty_columns() {
         "affinity on, spill threshold 8 (auto), in flight 0,",
         "sticky 100.0\u{a0}%",
         "admission in force, capacity set",
-        "3 requests since ",
-        "1 conversations of at most 8,192",
+        "requests 3 since ",
+        "conversations 1 of at most 8,192",
     ] {
         assert!(text.contains(said), "{said} in {text}");
     }

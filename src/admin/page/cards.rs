@@ -62,9 +62,9 @@ fn card(index: usize, model: &Model, since: u64) -> Markup {
             }
             p .since {
                 "Counted since " time datetime=(began.replace(' ', "T") + "Z") { (began) } " UTC: "
-                (count(snapshot.decisions.sum())) " requests routed, "
-                (count(snapshot.failed_over)) " tries after a failed one. "
-                (count(snapshot.conversations)) " conversations of at most "
+                "requests routed " (count(snapshot.decisions.sum())) ", "
+                "tries after a failed one " (count(snapshot.failed_over)) ". "
+                "Conversations " (count(snapshot.conversations)) " of at most "
                 (count(snapshot.settings.conversations_max as u64)) "."
             }
         }

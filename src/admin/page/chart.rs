@@ -224,8 +224,11 @@ impl Picture<'_> {
         Ok(())
     }
 
+    /// The span's beginning; where the history is younger, so many sixths of it later that all of that is still shown.
     fn from(&self) -> i64 {
-        self.until as i64 - self.span.length_s() as i64
+        let sixth = self.span.length_s() / 6;
+        let age = self.buckets.first().map_or(0, |oldest| self.until.saturating_sub(oldest.at) + self.span.step_s());
+        self.until as i64 - (age.div_ceil(sixth).clamp(1, 6) * sixth) as i64
     }
 
     /// When a bucket began and ended.
@@ -235,15 +238,13 @@ impl Picture<'_> {
 
     /// Moments that are named: as many as the width has room for.
     fn ticks(&self) -> Vec<i64> {
-        let wide = self.width >= 640;
-        let every = match (self.span, wide) {
-            (Span::Hour, true) => 600,
-            (Span::Hour, false) => 1200,
-            (Span::Day, true) => 3 * 3600,
-            (Span::Day, false) => 6 * 3600,
-        };
-        let first = self.from() / every * every + every;
-        (first..=self.until as i64).step_by(every as usize).collect()
+        let most = if self.width >= 640 { 8 } else { 4 };
+        let (from, until) = (self.from(), self.until as i64);
+        let minutes = [1, 2, 5, 10, 20, 30, 60, 120, 180, 360].map(|minutes| 60 * minutes);
+        let every = minutes.into_iter().find(|every| (until - from) / every <= most).unwrap_or(6 * 3600);
+        // None so far to the left that it meets the numbers there.
+        let first = (from + (until - from) / 16) / every * every + every;
+        (first..=until).step_by(every as usize).collect()
     }
 }
 

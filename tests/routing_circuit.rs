@@ -32,7 +32,7 @@ fn goes(router: &mut Router, key: u128, now: Time) -> Turn {
 }
 
 fn fails(router: &mut Router, engine: usize, times: usize, now: Time) {
-    (0..times).for_each(|_| _ = router.failed(engine, now));
+    (0..times).for_each(|_| _ = router.failed(&router.attempt(engine), now));
 }
 
 /// Two engines of which the first is left alone from the start; the second has so much in flight that new conversations
@@ -57,8 +57,8 @@ fn five_failures_in_a_row_open_it_and_no_others_do() {
         let mut router = router(2);
         for event in events.chars() {
             match event {
-                'f' => router.failed(0, Time(0)),
-                _ => router.answered(0),
+                'f' => router.failed(&router.attempt(0), Time(0)),
+                _ => router.answered(&router.attempt(0)),
             };
         }
         assert_eq!(router.state(0) == State::Suspect, opens, "{events}");
@@ -83,7 +83,7 @@ fn after_the_pause_one_request_goes_there_and_no_other_until_its_end() {
     router.finish(&trial, None, s(61));
     let trial = goes(&mut router, 9, s(62));
     assert_eq!(trial.target.engine, 0, "the next is the trial");
-    assert!(router.answered(0), "it is up again");
+    assert!(router.answered(&router.attempt(0)), "it is up again");
     assert_eq!((router.state(0), goes(&mut router, 10, s(63)).target.engine), (State::Up, 0));
     router.finish(&trial, None, s(64));
 }
@@ -100,11 +100,47 @@ fn each_trial_that_fails_doubles_the_pause_up_to_five_minutes() {
         now = Time(now.0 + pause * 1000);
         let trial = goes(&mut router, 1000 + u128::from(now.0), now);
         assert_eq!(trial.target.engine, 0, "{pause} s are over");
-        router.failed(0, now);
-        let next = router.retry(&ask(1), &trial, &[0], Retry::Refused, now).expect("the other is left");
+        router.failed(&router.attempt(0), now);
+        let next = router.retry(&ask(1), &trial, &[router.attempt(0)], Retry::Refused, now).expect("the other is left");
         router.finish(&next, None, now);
     }
     assert_eq!(router.snapshot(now).replicas[0].circuit_opened, 8);
+}
+
+/// Its engine may have begun to answer before it began to fail.
+#[test]
+fn an_answer_to_a_request_sent_before_it_opened_closes_nothing() {
+    let mut router = router(2);
+    let sent_before = router.attempt(0);
+    fails(&mut router, 0, 5, Time(0));
+    for moment in [Time(0), s(9), s(10)] {
+        assert!(!router.answered(&sent_before), "no news");
+        goes(&mut router, 1, moment);
+        assert_eq!(router.state(0), State::Suspect);
+    }
+    assert!(router.answered(&router.attempt(0)), "of one that was sent since");
+    assert_eq!(router.state(0), State::Up);
+}
+
+#[test]
+fn a_failure_of_a_request_sent_before_it_opened_doubles_no_pause() {
+    let mut router = router(2);
+    let sent_before = router.attempt(0);
+    fails(&mut router, 0, 5, Time(0));
+    (500..530).for_each(|key| assert_eq!(goes(&mut router, key, Time(0)).target.engine, 1));
+    goes(&mut router, 1, s(9));
+    router.failed(&sent_before, s(9));
+    router.woken(s(10));
+    router.failed(&sent_before, s(10));
+    let trial = goes(&mut router, 2, s(10));
+    assert_eq!(trial.target.engine, 0, "the pause is as long as it was");
+    router.failed(&sent_before, s(11));
+    router.finish(&trial, None, s(11));
+    assert_eq!(goes(&mut router, 3, s(11)).target.engine, 0, "the trial ended without a word, and the next is one");
+    // Nor does it count among those in a row, once it is up again.
+    router.answered(&router.attempt(0));
+    (0..5).for_each(|_| _ = router.failed(&sent_before, s(12)));
+    assert_eq!((router.state(0), router.snapshot(s(12)).replicas[0].circuit_opened), (State::Up, 1));
 }
 
 #[test]

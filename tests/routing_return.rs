@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use homing::routing::{
-    Admission, AdmissionMode, Ask, EngineSpec, Key, Reading, Recovery, Router, Settings, Time, Tokens, Turn, Verdict,
+    Admission, AdmissionMode, Ask, EngineSpec, Key, Reading, Recovery, Retry, Router, Settings, Time, Tokens, Turn,
+    Verdict,
 };
 
 const CAPACITY: u64 = 20_000_000;
@@ -133,6 +134,32 @@ fn one_that_comes_back_takes_new_conversations_one_by_one_until_it_holds_as_much
                 assert!(second < 240, "it is filled at some time");
             }
         }
+    }
+}
+
+/// Thirty conversations whose home cannot be reached any more move at once.
+#[test]
+fn those_that_move_to_one_that_has_come_back_count_too() {
+    for mode in [AdmissionMode::Auto, AdmissionMode::Off] {
+        let mut router = router(3, mode);
+        router.set_draining(0, true);
+        serves(&mut router, 0..60, Time(0));
+        router.set_draining(0, false);
+        let at_home = |key: &u128| router.follow(&ask(*key), &[], Time(0)).is_some_and(|target| target.engine == 1);
+        let moving: Vec<u128> = (0..60).filter(at_home).collect();
+        assert!(moving.len() >= 20, "{}", moving.len());
+        let turns: Vec<(u128, Turn)> = moving.iter().map(|key| (*key, goes(&mut router, *key, Time(0)))).collect();
+        let mut there = 0;
+        for (key, turn) in turns {
+            let tried = [router.attempt(1)];
+            let next = router.retry(&ask(key), &turn, &tried, Retry::Unreachable, Time(0)).expect("two are left");
+            there += u32::from(next.target.engine == 0);
+            ends(&mut router, &next, key, Time(0));
+        }
+        assert_eq!(there, 1, "{mode:?}");
+        // And the next new one comes there only half a second later.
+        assert_ne!(goes(&mut router, 1000, Time(400)).target.engine, 0);
+        assert_eq!(goes(&mut router, 1001, Time(500)).target.engine, 0);
     }
 }
 

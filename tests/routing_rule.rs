@@ -197,7 +197,7 @@ fn a_failed_try_moves_the_home_only_if_it_cannot_be_reached() {
     for (why, decision_after) in [(Retry::Unreachable, "engine-1:8000"), (Retry::Refused, "engine-0:8000")] {
         let mut router = router(3);
         let first = send(&mut router, turn(1), Time(0));
-        let second = router.retry(&turn(1), &first, &[0], why, Time(0)).expect("two engines are left");
+        let second = router.retry(&turn(1), &first, &[router.attempt(0)], why, Time(0)).expect("two engines are left");
         router.finish(&second, None, Time(0));
         let later = send(&mut router, turn(1), Time(1));
         assert_eq!((later.decision, name(&router, &later).as_str()), (Decision::Sticky, decision_after), "{why:?}");
@@ -210,8 +210,13 @@ fn a_failed_try_moves_the_home_only_if_it_cannot_be_reached() {
 fn no_engine_is_tried_twice() {
     let mut router = router(2);
     let first = send(&mut router, turn(1), Time(0));
-    let second = router.retry(&turn(1), &first, &[0], Retry::Refused, Time(0)).expect("another engine is left");
-    assert!(router.retry(&turn(1), &second, &[0, 1], Retry::Refused, Time(0)).is_none());
+    let second =
+        router.retry(&turn(1), &first, &[router.attempt(0)], Retry::Refused, Time(0)).expect("another engine is left");
+    assert!(
+        router
+            .retry(&turn(1), &second, &[0, 1].map(|engine| router.attempt(engine)), Retry::Refused, Time(0))
+            .is_none()
+    );
 }
 
 #[test]
@@ -286,7 +291,7 @@ fn a_reload_keeps_what_stays_and_lets_the_rest_end() {
     let stays = send(&mut router, turn(1), Time(0));
     let goes = send(&mut router, turn(2), Time(0));
     let left = [engines(1)[0].clone(), EngineSpec { name: "new:1".into(), data_parallel_size: 1 }];
-    router.configure(settings(), &left);
+    router.configure(settings(), &left, Time(0));
     assert_eq!(send(&mut router, turn(1), Time(1)).target, stays.target);
     let moved = send(&mut router, turn(2), Time(1));
     assert_eq!((moved.decision, name(&router, &moved).as_str()), (Decision::Placed, "new:1"));
@@ -300,7 +305,7 @@ fn a_reload_keeps_what_stays_and_lets_the_rest_end() {
     router.finish(&goes, None, Time(0));
     assert_eq!(states(&mut router).len(), 2);
     assert_eq!(router.snapshot(Time(1)).decisions.sum(), 4, "totals lose nothing");
-    router.configure(settings(), &engines(2));
+    router.configure(settings(), &engines(2), Time(0));
     let back = states(&mut router);
     assert_eq!((back[1].0.as_str(), back[1].1), ("engine-1:8000", "up"));
 }
@@ -323,7 +328,7 @@ fn a_rank_that_no_engine_has_is_tried_elsewhere_too() {
     let mut router = router(2);
     let first = send(&mut router, pinned(1, 7), Time(0));
     assert_eq!(first.decision, Decision::Unrouted);
-    let next = router.retry(&pinned(1, 7), &first, &[first.target.engine], Retry::Refused, Time(0));
+    let next = router.retry(&pinned(1, 7), &first, &[router.attempt(first.target.engine)], Retry::Refused, Time(0));
     assert_eq!(next.map(|turn| turn.target.engine), Some(1));
 }
 
@@ -356,7 +361,7 @@ fn a_fleet_that_changes_for_ever_does_not_grow_for_ever() {
         router.finish(&route, None, Time(0));
         let names = [format!("a{generation}:1"), format!("b{generation}:1")];
         let engines = names.map(|name| EngineSpec { name, data_parallel_size: 1 });
-        router.configure(settings(), &engines);
+        router.configure(settings(), &engines, Time(0));
     }
     assert!(router.configured().iter().all(|index| *index < 4), "{:?}", router.configured());
     let snapshot = router.snapshot(Time(1000));

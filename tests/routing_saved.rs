@@ -86,6 +86,17 @@ fn conversations_go_home_by_name_and_rank_whatever_the_list_is_now() {
 }
 
 #[test]
+fn an_engine_that_is_found_only_later_drains_as_before() {
+    let mut before = router(&["a", "b"]);
+    before.set_draining(0, true);
+    let mut after = router(&["b"]);
+    after.restore(&written(&before, BEFORE), NO_TIME, AFTER);
+    after.configure(settings(), &engines(&["a", "b"]), AFTER + Duration::from_secs(5));
+    let states = ["a", "b"].map(|name| after.state(after.engine(name).expect("it is configured")));
+    assert_eq!(states, [State::Draining, State::Up]);
+}
+
+#[test]
 fn what_is_too_old_is_left_out_by_the_time_that_passed_everywhere() {
     let mut before = router(&["a"]);
     serve(&mut before, 1, BEFORE);

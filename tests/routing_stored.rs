@@ -82,9 +82,9 @@ fn nobody_else_is_tried() {
     let (mut router, place) = kept(settings(), ["a", "b"]);
     let there = turn(&mut router, &named());
     for why in [Retry::Unreachable, Retry::Refused] {
-        assert!(router.retry(&named(), &there, &[place.engine], why, Time(0)).is_none());
+        assert!(router.retry(&named(), &there, &[router.attempt(place.engine)], why, Time(0)).is_none());
     }
-    assert_eq!(router.follow(&named(), &[place.engine], Time(0)), None);
+    assert_eq!(router.follow(&named(), &[router.attempt(place.engine)], Time(0)), None);
     // One that is out may still answer, and nobody else can.
     router.set_up(place.engine, false);
     assert_eq!(turn(&mut router, &named()).target, place);
@@ -112,9 +112,9 @@ fn what_was_kept_is_gone_with_its_engine() {
         router.is_gone(&named())
     };
     assert!(!gone(&mut router));
-    router.configure(settings(), &engines(["a"]));
+    router.configure(settings(), &engines(["a"]), Time(0));
     assert!(gone(&mut router), "it is configured no more");
-    router.configure(settings(), &engines(["a", "b"]));
+    router.configure(settings(), &engines(["a", "b"]), Time(0));
     assert!(!gone(&mut router), "it is again, and may never have stopped");
     let prompt_tokens = |tokens| [Reading { prompt_tokens: Some(tokens), ..Reading::default() }];
     router.read(place.engine, &prompt_tokens(10), Time(0));
@@ -128,8 +128,8 @@ fn what_was_kept_is_gone_with_its_engine() {
 #[test]
 fn another_engine_in_its_place_has_not_what_it_kept() {
     let (mut router, place) = kept(settings(), ["a", "b"]);
-    router.configure(settings(), &engines(["a"]));
-    router.configure(settings(), &engines(["a", "c"]));
+    router.configure(settings(), &engines(["a"]), Time(0));
+    router.configure(settings(), &engines(["a", "c"]), Time(0));
     assert_eq!(router.engine("c"), Some(place.engine), "the place is given again");
     assert!(router.is_gone(&named()));
 }

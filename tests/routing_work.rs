@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use homing::routing::{
-    Admission, Ask, EngineSpec, Key, Pin, Recovery, Router, Settings, Suspicion, Time, Tokens, Turn, Verdict,
+    Admission, Ask, Attempt, EngineSpec, Key, Pin, Recovery, Retry, Router, Settings, Suspicion, Time, Tokens, Turn,
+    Verdict,
 };
 
 fn router(ranks: &[u32]) -> Router {
@@ -81,22 +82,73 @@ fn the_rate_is_learned() {
 fn elsewhere_is_another_engine_that_is_up() {
     let mut router = router(&[1, 1, 2]);
     let ask = of(1, 1000);
-    assert!(router.could_go_elsewhere(&ask, &[0]));
-    assert!(!router.could_go_elsewhere(&ask, &[0, 1, 2]));
+    let could = |router: &Router, ask: &Ask, tried: &[usize]| {
+        let tried: Vec<Attempt> = tried.iter().map(|engine| router.attempt(*engine)).collect();
+        router.could_go_elsewhere(ask, &tried)
+    };
+    assert!(could(&router, &ask, &[0]));
+    assert!(!could(&router, &ask, &[0, 1, 2]));
     let silent = Suspicion::Silent { lasting: Duration::from_secs(30) };
     router.set_suspect(1, Some(silent));
-    assert!(router.could_go_elsewhere(&ask, &[0]));
+    assert!(could(&router, &ask, &[0]));
     router.set_up(2, false);
-    assert!(!router.could_go_elsewhere(&ask, &[0]));
+    assert!(!could(&router, &ask, &[0]));
     router.set_up(2, true);
     router.set_suspect(1, None);
     // Only one engine has this rank.
     let pinned = Ask { pin: Pin::Rank(1), ..ask };
-    assert!(router.could_go_elsewhere(&pinned, &[0]));
-    assert!(!router.could_go_elsewhere(&pinned, &[2]));
+    assert!(could(&router, &pinned, &[0]));
+    assert!(!could(&router, &pinned, &[2]));
     // What an engine keeps, nobody else has.
     let kept = Key::new(7);
     let turn = goes(&mut router, &ask, Time(0));
     router.keeps(&turn.target, kept);
-    assert!(!router.could_go_elsewhere(&Ask { stored: Some(kept), ..ask }, &[turn.target.engine]));
+    assert!(!could(&router, &Ask { stored: Some(kept), ..ask }, &[turn.target.engine]));
+}
+
+/// Each hangs in turn, and the first comes back while the last has the request.
+#[test]
+fn one_that_has_come_back_may_be_tried_again() {
+    let mut router = router(&[1, 1]);
+    let ask = of(1, 1000);
+    let silent = Some(Suspicion::Silent { lasting: Duration::from_secs(30) });
+    let first = goes(&mut router, &ask, Time(0));
+    let mut tried = vec![router.attempt(first.target.engine)];
+    router.set_suspect(first.target.engine, silent);
+    let second = router.retry(&ask, &first, &tried, Retry::Unreachable, Time(0)).expect("the other is left");
+    tried.push(router.attempt(second.target.engine));
+    router.set_suspect(second.target.engine, silent);
+    assert!(!router.could_go_elsewhere(&ask, &tried), "all hang");
+    assert!(router.retry(&ask, &second, &tried, Retry::Unreachable, Time(0)).is_none());
+    // Where it is comes back: it is served there.
+    router.set_suspect(second.target.engine, None);
+    assert!(!router.could_go_elsewhere(&ask, &tried));
+    router.set_suspect(second.target.engine, silent);
+    router.set_suspect(first.target.engine, None);
+    assert!(router.could_go_elsewhere(&ask, &tried));
+    let third = router.retry(&ask, &second, &tried, Retry::Unreachable, Time(0)).expect("the first has come back");
+    assert_eq!(third.target, first.target);
+    tried.push(router.attempt(third.target.engine));
+    router.set_suspect(second.target.engine, None);
+    router.set_suspect(third.target.engine, silent);
+    assert!(router.could_go_elsewhere(&ask, &tried), "and so may the second");
+    router.finish(&third, None, Time(0));
+}
+
+#[test]
+fn an_engine_in_the_place_of_one_that_was_tried_is_another() {
+    let mut router = router(&[1, 1]);
+    let ask = of(1, 1000);
+    let turn = goes(&mut router, &ask, Time(0));
+    let mut tried = vec![router.attempt(turn.target.engine)];
+    let next = router.retry(&ask, &turn, &tried, Retry::Refused, Time(0)).expect("the other is left");
+    tried.push(router.attempt(next.target.engine));
+    let named = |name: &str| EngineSpec { name: name.into(), data_parallel_size: 1 };
+    let stays = named(router.engine_name(next.target.engine));
+    let settings = router.snapshot(Time(0)).settings;
+    router.configure(settings.clone(), std::slice::from_ref(&stays), Time(0));
+    assert!(!router.could_go_elsewhere(&ask, &tried));
+    router.configure(settings, &[stays, named("another")], Time(0));
+    assert_eq!(router.engine("another"), Some(turn.target.engine), "it has the place of the first");
+    assert!(router.could_go_elsewhere(&ask, &tried));
 }

@@ -5,10 +5,10 @@ use super::revive::hang_limit;
 use super::{Engine, Model, Routed, now};
 use crate::panics::contained_now;
 use crate::routing::{
-    Ask, CacheOutcome, ConversationHash, Decision, Key, Reason, Retry, Router, State, Target, Tokens, Turn,
+    Ask, Attempt, CacheOutcome, ConversationHash, Decision, Key, Reason, Retry, Router, State, Target, Tokens, Turn,
 };
 
-/// Engines that one request tries at most: the first and two more.
+/// Tries of one request at most: the first and two more.
 pub const TRIES_MAX: usize = 3;
 
 /// A request on its way to a replica: counted in there when made, counted out at its end, whatever ends it.
@@ -22,8 +22,8 @@ pub struct InFlight {
     replica: String,
     /// Why it was sent where it went first; none if it is no turn.
     reason: Option<Reason>,
-    /// Engines tried, the present one last.
-    tried: Vec<usize>,
+    /// Its tries, the present one last.
+    tried: Vec<Attempt>,
     /// Whether it is counted in and not yet out.
     counted_in: bool,
 }
@@ -32,11 +32,11 @@ pub struct InFlight {
 pub struct Elsewhere {
     model: Arc<Model>,
     ask: Ask,
-    tried: Vec<usize>,
+    tried: Vec<Attempt>,
 }
 
 impl Elsewhere {
-    /// Whether an engine that is up, and has not been tried, could take it now.
+    /// Whether an engine that is up, and has not been tried since it came back, could take it now.
     pub fn is_open(&self) -> bool {
         self.tried.len() < TRIES_MAX && self.model.router.lock().could_go_elsewhere(&self.ask, &self.tried)
     }
@@ -59,7 +59,7 @@ impl InFlight {
             engine: model.engine(&turn.target),
             replica: router.replica_name(&turn.target),
             reason: Some(router.reason(&turn)),
-            tried: vec![turn.target.engine],
+            tried: vec![router.attempt(turn.target.engine)],
             way: Way::Turn(turn),
             counted_in: true,
         }
@@ -74,8 +74,8 @@ impl InFlight {
         }
         let target = router.follow(&ask, &[], now())?;
         let (engine, replica) = (model.engine(&target), router.replica_name(&target));
+        let (way, tried) = (Way::Follows(target), vec![router.attempt(target.engine)]);
         drop(router);
-        let (way, tried) = (Way::Follows(target), vec![target.engine]);
         Some(Routed::Sent(InFlight { model, ask, way, engine, replica, reason: None, tried, counted_in: false }))
     }
 
@@ -85,12 +85,13 @@ impl InFlight {
         hang_limit(&self.model, reading)
     }
 
-    /// For asking later whether it could go to an engine not yet tried.
+    /// For asking later whether it could go to another engine.
     pub fn elsewhere(&self) -> Elsewhere {
         Elsewhere { model: self.model.clone(), ask: self.ask, tried: self.tried.clone() }
     }
 
-    /// Moves to an engine not yet tried. False: there is none, or enough were tried, and the request stays where it is.
+    /// Moves to an engine not yet tried, or not since it came back. False: there is none, or there were enough tries, and the
+    /// request stays where it is.
     pub fn fail_over(&mut self, why: Retry) -> bool {
         if self.tries() >= TRIES_MAX {
             return false;
@@ -105,7 +106,7 @@ impl InFlight {
         if moved {
             self.engine = self.model.engine(self.target());
             self.replica = router.replica_name(self.target());
-            self.tried.push(self.target().engine);
+            self.tried.push(router.attempt(self.target().engine));
             drop(router);
             self.model.wake();
         }
@@ -114,14 +115,19 @@ impl InFlight {
 
     /// The try failed in a way that says nothing of the request.
     pub fn failed(&self) {
-        let index = self.target().engine;
-        self.model.learn(index, &self.engine, "", |router| router.failed(index, now()));
+        self.learn(|router, attempt| router.failed(attempt, now()));
     }
 
     /// The engine has begun to answer.
     pub fn answered(&self) {
-        let index = self.target().engine;
-        self.model.learn(index, &self.engine, "", |router| router.answered(index));
+        self.learn(|router, attempt| router.answered(attempt));
+    }
+
+    /// Has the router learn something of the present try.
+    fn learn(&self, learn: impl FnOnce(&mut Router, &Attempt) -> bool) {
+        if let Some(attempt) = self.tried.last() {
+            self.model.learn(attempt.engine, &self.engine, "", |router| learn(router, attempt));
+        }
     }
 
     /// The engine keeps something that later requests name.
@@ -178,7 +184,7 @@ impl InFlight {
         }
     }
 
-    /// Engines tried so far, the present one included.
+    /// Tries so far, the present one included.
     pub fn tries(&self) -> usize {
         self.tried.len()
     }

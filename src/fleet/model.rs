@@ -93,7 +93,7 @@ impl Model {
             self.known.store(Arc::new(engines.clone()));
         }
         let known = self.known.load();
-        router.configure(routing_settings(settings), &known.iter().map(spec).collect::<Vec<_>>());
+        router.configure(routing_settings(settings), &known.iter().map(spec).collect::<Vec<_>>(), now());
         let mut drains = Changed::default();
         for (index, engine) in router.configured().to_vec().into_iter().zip(known.iter()) {
             if router.configure_draining(index, engine.draining) {

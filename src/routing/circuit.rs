@@ -54,8 +54,11 @@ impl Circuit {
         self.open.filter(|open| open.trial == Trial::NotYet).map(|open| open.until)
     }
 
-    /// A request has failed.
-    pub fn failed(&mut self, recovery: &Recovery, now: Time) {
+    /// A request has failed that was sent when it had opened so often: one sent before it last did says nothing new.
+    pub fn failed(&mut self, openings: u64, recovery: &Recovery, now: Time) {
+        if openings != self.opened {
+            return;
+        }
         self.failures = self.failures.saturating_add(1);
         let pause = match self.open {
             None if self.failures >= recovery.failures => recovery.pause,
@@ -66,9 +69,11 @@ impl Circuit {
         self.open = Some(Open { until: now + pause, pause, trial: Trial::NotYet });
     }
 
-    /// A request was answered.
-    pub fn succeeded(&mut self) {
-        (self.failures, self.open) = (0, None);
+    /// A request was answered that was sent when it had opened so often.
+    pub fn succeeded(&mut self, openings: u64) {
+        if openings == self.opened {
+            (self.failures, self.open) = (0, None);
+        }
     }
 
     /// Lets one request through if the pause is over.

@@ -1,7 +1,7 @@
 //! Whether new requests go to an engine: facts that are kept apart, and the one state that follows from them.
 
 use super::circuit::Circuit;
-use super::{Router, Suspicion, Time};
+use super::{Attempt, Router, Suspicion, Time};
 
 /// Whether new requests go to an engine, the best first. Those of the best state that there is are chosen from: so one that
 /// is not up is used only where no better one is left.
@@ -69,6 +69,9 @@ impl Trouble {
     }
 }
 
+/// Whether an engine is told to drain, and what the configuration says of that.
+pub(super) type Drains = (bool, bool);
+
 /// What is known of an engine, each fact from its own source, so that none undoes another.
 #[derive(Clone, Debug)]
 pub(super) struct Health {
@@ -84,12 +87,17 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// An engine that is configured and of which nothing bad is known.
+    /// Of an engine that is not configured yet.
     pub fn new() -> Health {
+        Health { configured: false, ..Health::configured(Drains::default()) }
+    }
+
+    /// Of one that is, and of which nothing bad is known, but that it may be to drain.
+    pub fn configured((told_to_drain, configured_to_drain): Drains) -> Health {
         Health {
             configured: true,
-            told_to_drain: false,
-            configured_to_drain: false,
+            told_to_drain,
+            configured_to_drain,
             asleep: false,
             answers: true,
             suspicion: None,
@@ -102,12 +110,14 @@ impl Health {
         self.trouble().map_or(State::Up, Trouble::state)
     }
 
-    /// The state by which the next request is routed: one that is to be tried again counts as up for one request.
-    pub fn standing(&self) -> State {
-        match self.state() {
-            State::Suspect if self.suspicion.is_none() && self.circuit.trial_is_due() => State::Up,
-            state => state,
-        }
+    /// Whether the next request may go there, where `best` is the best state that any engine is in. One that is to be tried
+    /// again takes a request from those that are up; where none is, it is no better than the others that are suspect.
+    pub fn may_take(&self, best: State) -> bool {
+        self.state() == best || best == State::Up && self.is_to_be_tried()
+    }
+
+    fn is_to_be_tried(&self) -> bool {
+        self.state() == State::Suspect && self.suspicion.is_none() && self.circuit.trial_is_due()
     }
 
     /// The worst that is known of it.
@@ -168,14 +178,13 @@ impl Router {
         })
     }
 
-    /// Whether it is told to drain, and whether the configuration says so.
-    pub(super) fn drains(&self, engine: usize) -> (bool, bool) {
+    pub(super) fn drains(&self, engine: usize) -> Drains {
         let health = &self.engines[engine].health;
         (health.told_to_drain, health.configured_to_drain)
     }
 
-    /// The same of a process before this one. It stands unless the configuration has come to say otherwise since.
-    pub(super) fn restore_drains(&mut self, engine: usize, (told, configured): (bool, bool)) {
+    /// What was so in a process before this one. It stands unless the configuration has come to say otherwise since.
+    pub(super) fn restore_drains(&mut self, engine: usize, (told, configured): Drains) {
         self.learn(engine, |health| {
             if health.configured_to_drain == configured {
                 health.told_to_drain = told;
@@ -183,18 +192,19 @@ impl Router {
         });
     }
 
-    /// A request failed there in a way that says nothing of the request: no connection, closed without an answer, 502, 503.
-    pub fn failed(&mut self, engine: usize, now: Time) -> bool {
+    /// A try failed in a way that says nothing of the request: no connection, closed without an answer, 502, 503. It counts
+    /// where the engine's circuit has not opened since.
+    pub fn failed(&mut self, attempt: &Attempt, now: Time) -> bool {
         let recovery = self.settings.recovery.clone();
-        let changed = self.learn(engine, |health| health.circuit.failed(&recovery, now));
-        let due = self.engines[engine].health.circuit.next_trial();
+        let changed = self.learn(attempt.engine, |health| health.circuit.failed(attempt.openings, &recovery, now));
+        let due = self.engines[attempt.engine].health.circuit.next_trial();
         self.next_trial = [self.next_trial, due].into_iter().flatten().min();
         changed
     }
 
-    /// It has begun to answer a request.
-    pub fn answered(&mut self, engine: usize) -> bool {
-        self.learn(engine, |health| health.circuit.succeeded())
+    /// The engine has begun to answer a try. It counts where its circuit has not opened since.
+    pub fn answered(&mut self, attempt: &Attempt) -> bool {
+        self.learn(attempt.engine, |health| health.circuit.succeeded(attempt.openings))
     }
 
     /// Its state.
@@ -214,17 +224,22 @@ impl Router {
 
     pub(super) fn learn(&mut self, engine: usize, note: impl FnOnce(&mut Health)) -> bool {
         let health = &mut self.engines[engine].health;
-        let before = (health.state(), health.standing());
+        let before = (health.state(), health.is_to_be_tried());
         note(health);
-        let after = (health.state(), health.standing());
+        let after = (health.state(), health.is_to_be_tried());
         if after != before {
             self.set_candidates();
         }
-        let came_back = before.0 != State::Up && after.0 == State::Up;
-        if came_back {
-            self.engines[engine].ids().for_each(|id| self.returning.begin(id));
+        if before.0 != State::Up && after.0 == State::Up {
+            self.comes_back(engine);
         }
         after.0 != before.0
+    }
+
+    /// It is in use again. It is filled gently, and whoever tried it before may try it once more.
+    pub(super) fn comes_back(&mut self, engine: usize) {
+        self.engines[engine].returns += 1;
+        self.engines[engine].ids().for_each(|id| self.returning.begin(id));
     }
 
     /// Lets single requests try those engines again that were left alone for long enough.

@@ -10,10 +10,11 @@ use super::{EngineSpec, Reading, Router, Settings, Time};
 
 impl Router {
     /// Replaces the settings and the engines. An engine that stays keeps its counters, conversations and health; one
-    /// that goes ends what it has in flight, and its conversations are placed anew.
-    pub fn configure(&mut self, settings: Settings, engines: &[EngineSpec]) {
+    /// that goes ends what it has in flight, and its conversations are placed anew. One that was away for a moment drains as
+    /// before, and is filled gently.
+    pub fn configure(&mut self, settings: Settings, engines: &[EngineSpec], now: Time) {
         self.settings = settings;
-        self.set_engines(engines);
+        self.set_engines(engines, now);
     }
 
     /// Notes what an engine's metrics say, one reading a rank in the order of ranks. Returns whether the engine has
@@ -61,10 +62,11 @@ impl Router {
         &self.engines[engine].spec.name
     }
 
-    pub(super) fn set_engines(&mut self, specs: &[EngineSpec]) {
+    pub(super) fn set_engines(&mut self, specs: &[EngineSpec], now: Time) {
         let wanted: HashSet<&EngineSpec> = specs.iter().collect();
         for index in std::mem::take(&mut self.order) {
             if !wanted.contains(&self.engines[index].spec) {
+                self.away.leaves(&self.engines[index].spec.name, self.drains(index), now);
                 self.engines[index].health.configured = false;
                 for replica in self.engines[index].ids() {
                     self.lose_home(replica, CacheOutcome::Moved);
@@ -82,11 +84,20 @@ impl Router {
                 }
             });
             if !self.engines[index].health.configured {
-                self.engines[index].health = Health::new();
+                self.joins(index, now);
             }
             self.order.push(index);
         }
         self.set_candidates();
+    }
+
+    /// An engine is configured from now on that was not. If it was away for a moment, it drains as before and is filled gently.
+    fn joins(&mut self, index: usize, now: Time) {
+        let drains = self.away.returns(&self.engines[index].spec.name, now);
+        self.engines[index].health = Health::configured(drains.unwrap_or_default());
+        if drains.is_some() {
+            self.comes_back(index);
+        }
     }
 
     /// Places of engines that are gone for good, by their ranks.
@@ -102,6 +113,7 @@ impl Router {
     }
 
     pub(super) fn set_candidates(&mut self) {
+        self.best = self.order.iter().map(|index| self.engines[*index].state()).min();
         self.candidates = self.usable(&[]).flat_map(Engine::ids).collect();
     }
 
@@ -117,7 +129,9 @@ impl Router {
             self.returning.end(id);
         }
         let replicas = self.engines[index].replicas.clone();
-        self.engines[index] = Engine::new(spec, replicas);
+        // No try of the one before is to pass for a try of this one.
+        let returns = self.engines[index].returns + 1;
+        self.engines[index] = Engine { returns, ..Engine::new(spec, replicas) };
         index
     }
 

@@ -4,6 +4,8 @@
 //! `bench/` drives the very same code in virtual time. The entry is [`Router`], one for each model.
 
 mod admission;
+mod attempt;
+mod away;
 mod cache;
 mod circuit;
 mod conversations;
@@ -29,6 +31,7 @@ mod why;
 mod work;
 
 pub use admission::{AdmissionCounts, Ticket, Woken};
+pub use attempt::Attempt;
 pub use cache::{Advice, CacheCounts, CacheOutcome, CapacitySource};
 pub use conversations::{Conversations, LIVE};
 pub use decision::{Decision, DecisionCounts};

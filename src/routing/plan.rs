@@ -64,7 +64,7 @@ impl Router {
         if self.admits() {
             return self.plan_admission(ask, key, now);
         }
-        self.by_load(&key, now).map(|fit| Plan::Place(key, fit))
+        self.by_load(&key, &[], now).map(|fit| Plan::Place(key, fit))
     }
 
     /// What would become of a request that came now. Asking counts nothing and takes nothing; what is due to end ends, as with

@@ -85,13 +85,16 @@ pub(super) struct Engine {
     pub replicas: Range<u32>,
     /// Requests in flight whose rank the engine chose itself.
     pub unranked_in_flight: u32,
+    /// How often it has come back.
+    pub returns: u64,
     /// This balancer's requests in flight when the last reading came: the gauges of that reading count them too.
     pub in_flight_at_reading: u32,
 }
 
 impl Engine {
     pub fn new(spec: &EngineSpec, replicas: Range<u32>) -> Engine {
-        Engine { spec: spec.clone(), health: Health::new(), replicas, unranked_in_flight: 0, in_flight_at_reading: 0 }
+        let (spec, health) = (spec.clone(), Health::new());
+        Engine { spec, health, replicas, unranked_in_flight: 0, returns: 0, in_flight_at_reading: 0 }
     }
 
     /// Its state.

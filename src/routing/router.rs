@@ -1,14 +1,15 @@
 use lru::LruCache;
 
 use super::admission::Line;
+use super::away::Away;
 use super::cache::{CacheOutcome, Caches, CapacitySource};
 use super::plan::Plan;
 use super::replica::{Engine, Replica};
 use super::returning::Returning;
 use super::stored::{Kept, StoredTable};
 use super::{
-    Ask, Conversations, Decision, DecisionCounts, EngineSpec, Key, Pin, ReplicaId, Retry, Settings, Target, Time,
-    Tokens, Turn, Verdict, Why,
+    Ask, Attempt, Conversations, Decision, DecisionCounts, EngineSpec, Key, Pin, ReplicaId, Settings, State, Target,
+    Time, Tokens, Turn, Verdict, Why,
 };
 
 /// Decides where the requests of one model go, and keeps what the decisions rest on.
@@ -22,6 +23,8 @@ pub struct Router {
     pub(super) engines: Vec<Engine>,
     /// The engines configured now, in the order in which ties are resolved.
     pub(super) order: Vec<usize>,
+    /// The best state that any of them is in.
+    pub(super) best: Option<State>,
     /// The replicas to choose from while nothing has been tried: kept, because most decisions that look at all of them
     /// look at these.
     pub(super) candidates: Vec<ReplicaId>,
@@ -39,6 +42,7 @@ pub struct Router {
     /// When the first of the engines left alone is to be tried again.
     pub(super) next_trial: Option<Time>,
     pub(super) returning: Returning,
+    pub(super) away: Away,
     pub(super) failed_over: u64,
     /// Requests without a conversation so far: each takes room in a cache under a key of its own.
     keyless: u64,
@@ -51,6 +55,7 @@ impl Router {
             settings,
             engines: Vec::new(),
             order: Vec::new(),
+            best: None,
             candidates: Vec::new(),
             replicas: Vec::new(),
             conversations: Conversations::default(),
@@ -62,10 +67,11 @@ impl Router {
             unranked: DecisionCounts::default(),
             next_trial: None,
             returning: Returning::default(),
+            away: Away::new(),
             failed_over: 0,
             keyless: 0,
         };
-        router.set_engines(engines);
+        router.set_engines(engines, Time::default());
         router
     }
 
@@ -116,34 +122,10 @@ impl Router {
         self.begin(ask, chosen, why_gone, now)
     }
 
-    /// Chooses where a request goes next that failed on every engine in `tried` (the last one just now), counts it in there
-    /// and out where it was. The decision stays. None: no other engine is left, and it stays where it is.
-    pub fn retry(&mut self, ask: &Ask, turn: &Turn, tried: &[usize], why: Retry, now: Time) -> Option<Turn> {
-        let target = match ask.pin {
-            // Nobody else has what it names.
-            _ if self.kept(ask) != Kept::Unknown => return None,
-            Pin::Rank(rank) if self.has_rank(rank) => self.pinned(ask.key, rank, tried, now)?.target,
-            Pin::None if self.settings.affinity => self.target(self.least_loaded(tried, now)?.0),
-            Pin::None | Pin::Invalid | Pin::Rank(_) => self.unrouted(tried, now)?.target,
-        };
-        self.finish(turn, None, now);
-        let mut placed = false;
-        if let (Retry::Unreachable, Some(key), Some(replica)) = (why, ask.key, target.replica)
-            && let Some(home) = self.conversations.home(&key)
-            && tried.last() == Some(&self.replicas[home.index()].engine)
-        {
-            self.live_at(key, replica, now);
-            placed = true;
-        }
-        self.failed_over += 1;
-        let chosen = Chosen { target, decision: turn.decision, why: turn.why };
-        Some(self.enter(ask, chosen, placed, CacheOutcome::Moved, now))
-    }
-
     /// Where a request goes that follows its conversation but is no turn of it (counting tokens, rendering a prompt):
     /// home, or the least loaded replica. What it names that an engine keeps, a rank that the client named, and affinity
     /// off, hold as for a turn. Counts nothing.
-    pub fn follow(&self, ask: &Ask, tried: &[usize], now: Time) -> Option<Target> {
+    pub fn follow(&self, ask: &Ask, tried: &[Attempt], now: Time) -> Option<Target> {
         if let Kept::At(target) = self.kept(ask) {
             return tried.is_empty().then_some(target);
         }
@@ -155,7 +137,7 @@ impl Router {
             Pin::None | Pin::Invalid | Pin::Rank(_) => return self.unrouted(tried, now).map(|chosen| chosen.target),
         }
         let home =
-            ask.key.and_then(|key| self.usable_home(&key)).filter(|home| !tried.contains(&self.engine_of(*home)));
+            ask.key.and_then(|key| self.usable_home(&key)).filter(|home| !self.has_tried(tried, self.engine_of(*home)));
         home.or_else(|| self.least_loaded(tried, now).map(|(replica, _)| replica)).map(|replica| self.target(replica))
     }
 
@@ -218,7 +200,7 @@ impl Router {
         self.enter(ask, chosen, placed, why_gone, now)
     }
 
-    fn enter(&mut self, ask: &Ask, chosen: Chosen, placed: bool, why_gone: CacheOutcome, now: Time) -> Turn {
+    pub(super) fn enter(&mut self, ask: &Ask, chosen: Chosen, placed: bool, why_gone: CacheOutcome, now: Time) -> Turn {
         let Chosen { target, decision, why } = chosen;
         let key = ask.key.unwrap_or_else(|| {
             self.keyless += 1;

@@ -7,7 +7,7 @@ use super::cache::{CacheOutcome, Standing};
 use super::load::{busy, fewest_in_flight, least_loaded};
 use super::replica::Engine;
 use super::router::Chosen;
-use super::{Ask, Decision, Key, Newcomer, Placement, ReplicaId, Router, Target, Time, Turn, Why};
+use super::{Ask, Attempt, Decision, Key, Newcomer, Placement, ReplicaId, Router, Target, Time, Turn, Why};
 
 impl Router {
     /// The home of a conversation that need not wait for a place there.
@@ -97,10 +97,10 @@ impl Router {
     }
 
     /// The rank that the client named: in its home's engine, else in the least busy engine that has it.
-    pub(super) fn pinned(&self, key: Option<Key>, rank: u32, tried: &[usize], now: Time) -> Option<Chosen> {
+    pub(super) fn pinned(&self, key: Option<Key>, rank: u32, tried: &[Attempt], now: Time) -> Option<Chosen> {
         let has_rank = |engine: &Engine| rank < engine.spec.data_parallel_size;
         // Only these can take it, so the best of them are asked, however good the others are.
-        let fit = |index: usize, engine: &Engine| !tried.contains(&index) && has_rank(engine);
+        let fit = |index: usize, engine: &Engine| has_rank(engine) && !self.has_tried(tried, index);
         let home = self.home_engine(key, tried).filter(|engine| has_rank(engine));
         let engine = home.or_else(|| self.least_busy(self.best(fit), now))?;
         let replica = engine.ids().nth(rank as usize)?;
@@ -117,7 +117,7 @@ impl Router {
         .map(|chosen| Chosen { why: Why::NoSuchRank, ..chosen })
     }
 
-    pub(super) fn unrouted(&self, tried: &[usize], now: Time) -> Option<Chosen> {
+    pub(super) fn unrouted(&self, tried: &[Attempt], now: Time) -> Option<Chosen> {
         self.least_busy(self.usable(tried), now).map(|engine| self.unranked(engine))
     }
 
@@ -132,36 +132,40 @@ impl Router {
         }
     }
 
-    fn home_engine(&self, key: Option<Key>, tried: &[usize]) -> Option<&Engine> {
+    fn home_engine(&self, key: Option<Key>, tried: &[Attempt]) -> Option<&Engine> {
         let index = self.engine_of(self.usable_home(&key?)?);
-        (!tried.contains(&index)).then(|| &self.engines[index])
+        (!self.has_tried(tried, index)).then(|| &self.engines[index])
     }
 
     /// The home of a conversation, unless others are in a better state.
     pub(super) fn usable_home(&self, key: &Key) -> Option<ReplicaId> {
         let home = self.conversations.home(key)?;
-        let engine = &self.engines[self.engine_of(home)];
-        let best = self.candidates.first().map(|best| self.engines[self.engine_of(*best)].health.standing());
-        (engine.health.configured && Some(engine.health.standing()) == best).then_some(home)
+        let health = &self.engines[self.engine_of(home)].health;
+        self.best.filter(|best| health.configured && health.may_take(*best)).map(|_| home)
     }
 
     /// The least loaded replica, and its load.
-    pub(super) fn least_loaded(&self, tried: &[usize], now: Time) -> Option<(ReplicaId, f64)> {
-        let candidates = match tried {
+    pub(super) fn least_loaded(&self, tried: &[Attempt], now: Time) -> Option<(ReplicaId, f64)> {
+        least_loaded(&self.left(tried), &self.replicas, &self.conversations, now)
+    }
+
+    /// The replicas that are left to choose from.
+    fn left(&self, tried: &[Attempt]) -> Cow<'_, [ReplicaId]> {
+        match tried {
             [] => Cow::Borrowed(&self.candidates),
             _ => Cow::Owned(self.usable(tried).flat_map(Engine::ids).collect()),
-        };
-        least_loaded(&candidates, &self.replicas, &self.conversations, now)
+        }
     }
 
     /// Where a conversation gets its home by load. One that has just come back and needs a rest takes it only where all
     /// others are too busy.
-    pub(super) fn by_load(&self, key: &Key, now: Time) -> Option<Fit> {
+    pub(super) fn by_load(&self, key: &Key, tried: &[Attempt], now: Time) -> Option<Fit> {
+        let left = self.left(tried);
         let displaced = self.newcomer(key).is_displaced();
         if displaced || !self.returning.is_empty() {
             let busy = |id: &ReplicaId| self.replicas[id.index()].in_flight >= self.settings.spill_threshold;
             let peers = self.peers();
-            let ready = self.candidates.iter().copied().filter(|id| !self.rests(*id, peers, now) && !busy(id));
+            let ready = left.iter().copied().filter(|id| !self.rests(*id, peers, now) && !busy(id));
             let ready: Vec<ReplicaId> = ready.collect();
             if displaced && let Some((replica, tokens)) = self.least_held(ready.iter().copied()) {
                 return Some(Fit { replica, by: Placement::LeastHeld { tokens } });
@@ -170,7 +174,7 @@ impl Router {
                 return Some(Fit { replica, by: Placement::LeastLoad { load } });
             }
         }
-        let (replica, load) = self.least_loaded(&[], now)?;
+        let (replica, load) = least_loaded(&left, &self.replicas, &self.conversations, now)?;
         Some(Fit { replica, by: Placement::LeastLoad { load } })
     }
 
@@ -190,16 +194,16 @@ impl Router {
     }
 
     /// The engines to choose from: of those not yet tried, the ones in the best state.
-    pub(super) fn usable(&self, tried: &[usize]) -> impl Iterator<Item = &Engine> {
-        self.best(move |index, _| !tried.contains(&index))
+    pub(super) fn usable(&self, tried: &[Attempt]) -> impl Iterator<Item = &Engine> {
+        self.best(move |index, _| !self.has_tried(tried, index))
     }
 
     /// Of the configured engines that are `fit`, those in the best state.
     fn best(&self, fit: impl Fn(usize, &Engine) -> bool) -> impl Iterator<Item = &Engine> {
         let fit = move |index: &usize| fit(*index, &self.engines[*index]);
-        let best = self.order.iter().copied().filter(&fit).map(|index| self.engines[index].health.standing()).min();
+        let best = self.order.iter().copied().filter(&fit).map(|index| self.engines[index].state()).min();
         let engines = self.order.iter().copied().filter(fit).map(|index| &self.engines[index]);
-        engines.filter(move |engine| Some(engine.health.standing()) == best)
+        engines.filter(move |engine| best.is_some_and(|best| engine.health.may_take(best)))
     }
 
     pub(super) fn engine_of(&self, replica: ReplicaId) -> usize {

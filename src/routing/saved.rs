@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::cache::{CacheOutcome, SavedCaches};
+use super::health::Drains;
 use super::turn::TOKENS_MAX;
 use super::{Key, Reading, ReplicaId, Router, Target, Time};
 
@@ -30,7 +31,7 @@ struct SavedReplica {
     engine: String,
     rank: u32,
     /// Whether its engine is told to drain, and whether the configuration says so.
-    drains: (bool, bool),
+    drains: Drains,
     reading: Option<SavedReading>,
     /// Prompt tokens that it reads a second.
     rate: Option<f64>,
@@ -144,7 +145,13 @@ impl Router {
             saved.replicas.iter().map(|replica| self.replica_called(&replica.engine, replica.rank)).collect();
         let known = |place: u32| replicas.get(place as usize).copied().flatten();
         for (saved, id) in saved.replicas.iter().zip(&replicas) {
-            let Some(id) = *id else { continue };
+            let Some(id) = *id else {
+                if self.engine(&saved.engine).is_none() {
+                    // It may still be found.
+                    self.away.leaves(&saved.engine, saved.drains, now);
+                }
+                continue;
+            };
             self.caches.restore_rate(id, saved.rate);
             self.restore_drains(self.engine_of(id), saved.drains);
             if let Some(reading) = saved.reading.as_ref().filter(|_| self.replicas[id.index()].reading.is_none()) {

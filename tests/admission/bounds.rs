@@ -54,7 +54,7 @@ fn a_million_session_ids_take_no_more_than_the_table() {
 fn why_a_home_was_lost_is_remembered_of_as_many_as_the_table_holds() {
     let few = || Settings { conversations_max: 10, ..settings(Admission::off()) };
     let mut world = World::new(1, Admission::off());
-    world.router.configure(few(), &engines(1));
+    world.router.configure(few(), &engines(1), world.now);
     for round in 0..2 {
         for conversation in 0..10 {
             world.serves(100 * round + conversation, 0);
@@ -62,8 +62,8 @@ fn why_a_home_was_lost_is_remembered_of_as_many_as_the_table_holds() {
         let forgotten = world.snapshot().lost_forgotten;
         assert_eq!(forgotten, 0, "round {round}");
         // The replica goes, with all that is at home there, and another comes.
-        world.router.configure(few(), &engines(2)[1..]);
-        world.router.configure(few(), &engines(1));
+        world.router.configure(few(), &engines(2)[1..], world.now);
+        world.router.configure(few(), &engines(1), world.now);
     }
     assert_eq!(world.snapshot().lost_forgotten, 10);
 }

@@ -121,7 +121,7 @@ fn what_is_learned_is_of_the_model_and_stays_when_the_fleet_changes() {
     let mut world = missed();
     let before = capacity(&mut world);
     let others = [engines(1), vec![EngineSpec { name: "other:1".into(), data_parallel_size: 1 }]].concat();
-    world.router.configure(settings(Admission { kv_cache_tokens: None, ..admission() }), &others);
+    world.router.configure(settings(Admission { kv_cache_tokens: None, ..admission() }), &others, world.now);
     let learned: Vec<_> = world.snapshot().replicas.iter().map(|replica| replica.capacity_tokens).collect();
     assert_eq!(learned, [before.0; 2]);
     assert_eq!(world.asks(&ask(9)).target.engine, 1);

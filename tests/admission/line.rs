@@ -275,7 +275,7 @@ fn only_turns_of_a_conversation_wait() {
     ];
     for (why, ask, affinity, decision) in cases {
         let (mut world, _) = full();
-        world.router.configure(Settings { affinity, ..settings(admission()) }, &engines(1));
+        world.router.configure(Settings { affinity, ..settings(admission()) }, &engines(1), world.now);
         assert_eq!(world.asks(&ask).decision, decision, "{why}");
         assert_eq!(world.counts().parked, 0, "{why}");
     }

@@ -55,7 +55,7 @@ fn with_every_engine_out_they_are_tried_all_the_same() {
 #[test]
 fn an_engine_that_comes_back_has_room_at_once() {
     let (mut world, running, tickets) = full();
-    world.router.configure(settings(admission()), &engines(3));
+    world.router.configure(settings(admission()), &engines(3), world.now);
     let woken = world.wakes();
     assert_eq!(woken.iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>(), tickets[..2]);
     assert!(woken.iter().all(|(_, turn)| turn.target.engine == 2));
@@ -82,7 +82,7 @@ fn when_their_engines_go_they_go_to_the_new_ones() {
     let (mut world, running, tickets) = full();
     let others: Vec<EngineSpec> =
         ["new-0:1", "new-1:1"].map(|name| EngineSpec { name: name.into(), data_parallel_size: 1 }).into();
-    world.router.configure(settings(admission()), &others);
+    world.router.configure(settings(admission()), &others, world.now);
     let woken = world.wakes();
     assert_eq!(woken.iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>(), tickets);
     assert!(woken.iter().all(|(_, turn)| world.router.replica_name(&turn.target).starts_with("new-")));
@@ -97,7 +97,7 @@ fn when_their_engines_go_they_go_to_the_new_ones() {
 fn when_admission_is_turned_off_all_go_on() {
     for mode in [AdmissionMode::Off, AdmissionMode::Observe] {
         let (mut world, _, tickets) = full();
-        world.router.configure(settings(Admission { mode, ..admission() }), &engines(2));
+        world.router.configure(settings(Admission { mode, ..admission() }), &engines(2), world.now);
         let woken = world.wakes();
         assert_eq!(woken.iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>(), tickets);
         assert!(woken.iter().all(|(_, turn)| turn.decision == Decision::Placed));
@@ -108,7 +108,7 @@ fn when_admission_is_turned_off_all_go_on() {
 #[test]
 fn when_affinity_is_turned_off_all_go_on_by_load() {
     let (mut world, running, tickets) = full();
-    world.router.configure(Settings { affinity: false, ..settings(admission()) }, &engines(2));
+    world.router.configure(Settings { affinity: false, ..settings(admission()) }, &engines(2), world.now);
     let conversations = world.snapshot().conversations;
     let woken = world.wakes();
     assert_eq!(woken.iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>(), tickets);
@@ -124,7 +124,7 @@ fn when_affinity_is_turned_off_all_go_on_by_load() {
 fn with_no_engine_left_they_are_refused_when_they_are_overdue() {
     for overdue in [Overdue::Refuse, Overdue::Admit] {
         let (mut world, _, tickets) = full();
-        world.router.configure(settings(Admission { overdue, ..admission() }), &[]);
+        world.router.configure(settings(Admission { overdue, ..admission() }), &[], world.now);
         assert!(world.woken().is_empty());
         assert!(world.router.route(&ask(9), world.now).is_none());
         world.passes(240.0);
@@ -132,6 +132,27 @@ fn with_no_engine_left_they_are_refused_when_they_are_overdue() {
         assert_eq!(woken.iter().map(|woken| woken.ticket).collect::<Vec<_>>(), tickets);
         assert!(woken.iter().all(|woken| matches!(woken.verdict, Verdict::Refused(_))));
     }
+}
+
+/// Where none is up, one that is to be tried again is no better than the others that are suspect.
+#[test]
+fn nobody_waits_for_the_one_to_be_tried_while_another_as_bad_has_room() {
+    let mut world = World::new(2, admission());
+    world.router.set_draining(1, true);
+    (1..=2).for_each(|conversation| assert_eq!(world.goes(conversation).target.engine, 0));
+    world.parks(3);
+    world.router.set_draining(1, false);
+    for engine in 0..2 {
+        let attempt = world.router.attempt(engine);
+        (0..5).for_each(|_| _ = world.router.failed(&attempt, world.now));
+        // The first is to be tried after 10 s, the second 5 s later.
+        world.passes(5.0);
+    }
+    world.passes(1.0);
+    let (_, turn) = world.wakes_one();
+    assert_eq!(turn.target.engine, 1, "the first has no room");
+    assert_eq!(world.goes(4).target.engine, 1);
+    world.parks(5);
 }
 
 #[test]
@@ -144,8 +165,15 @@ fn one_that_waited_can_fail_and_be_sent_elsewhere() {
         world.passes(10.001);
         let (_, turn) = world.wakes_one();
         assert_eq!(turn.target.engine, 0);
-        let next = world.router.retry(&ask(5), &turn, &[0], why, world.now).expect("another is left");
-        assert!(world.router.retry(&ask(5), &next, &[0, 1], why, world.now).is_none(), "it stays where it is");
+        let next =
+            world.router.retry(&ask(5), &turn, &[world.router.attempt(0)], why, world.now).expect("another is left");
+        assert!(
+            world
+                .router
+                .retry(&ask(5), &next, &[0, 1].map(|engine| world.router.attempt(engine)), why, world.now)
+                .is_none(),
+            "it stays where it is"
+        );
         world.ends(&next);
         let again = world.goes(5);
         assert_eq!((again.decision, again.target.engine), (Decision::Sticky, home), "{why:?}");

@@ -64,7 +64,10 @@ fn elsewhere_the_reason_is_what_took_it_there() {
 
     let mut world = at_home();
     let turn = world.goes(1);
-    let turn = world.router.retry(&ask(1), &turn, &[0], Retry::Refused, world.now).expect("another is left");
+    let turn = world
+        .router
+        .retry(&ask(1), &turn, &[world.router.attempt(0)], Retry::Refused, world.now)
+        .expect("another is left");
     assert_eq!(world.router.finish(&turn, Some(tokens(0)), world.now), Some(CacheOutcome::Moved), "its home failed");
 
     let mut world = at_home();
@@ -75,7 +78,7 @@ fn elsewhere_the_reason_is_what_took_it_there() {
     assert_eq!(next(&mut world, Some(SIZE)), Some(CacheOutcome::Kept), "said once");
 
     let mut world = at_home();
-    world.router.configure(settings(admission()), &engines(2)[1..]);
+    world.router.configure(settings(admission()), &engines(2)[1..], world.now);
     assert_eq!(next(&mut world, Some(0)), Some(CacheOutcome::Moved), "its home is gone");
 }
 

@@ -144,7 +144,10 @@ fn a_slow_replica_gets_fewer() {
 fn a_conversation_that_moves_has_its_place_at_its_new_home_only() {
     let mut world = World::new(2, admission());
     let first = world.goes(1);
-    let second = world.router.retry(&ask(1), &first, &[0], Retry::Unreachable, world.now).expect("another is left");
+    let second = world
+        .router
+        .retry(&ask(1), &first, &[world.router.attempt(0)], Retry::Unreachable, world.now)
+        .expect("another is left");
     assert_eq!((second.target.engine, world.held()), (1, vec![0, OWN]));
     world.ends(&second);
     let back = world.goes(1);
@@ -160,7 +163,10 @@ fn one_whose_home_refused_a_turn_keeps_its_place_there() {
     let mut world = World::new(2, admission());
     world.serves(1, 0);
     let turn = world.goes(1);
-    let elsewhere = world.router.retry(&ask(1), &turn, &[0], Retry::Refused, world.now).expect("another is left");
+    let elsewhere = world
+        .router
+        .retry(&ask(1), &turn, &[world.router.attempt(0)], Retry::Refused, world.now)
+        .expect("another is left");
     assert_eq!(world.held(), [OWN, OWN], "and takes room where the turn runs");
     world.ends(&elsewhere);
     assert_eq!(world.held(), [OWN, 0], "for as long as it runs");

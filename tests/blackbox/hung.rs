@@ -98,6 +98,24 @@ async fn those_who_wait_are_answered_by_another() {
     }
 }
 
+/// Both hang, and the first comes back: who has tried both is answered by it.
+#[tokio::test]
+async fn one_that_comes_back_is_asked_again() {
+    let (engines, balancer) = pair(false, json!({})).await;
+    let gates = [Gate::shut(), Gate::shut()];
+    engines.iter().zip(&gates).for_each(|(engine, gate)| stops(engine, gate));
+    let ask = Ask::chat("m", "Hello.").session("conversation");
+    let answers = ask_all(balancer.listen, vec![ask.clone(), ask.streamed()]);
+    balancer.routing_when("both hang", |routing| engines.iter().all(|engine| routing.state(engine) == "suspect")).await;
+    assert_eq!(balancer.routing().await.total("failed_over"), 2, "both requests have tried both");
+    gates[0].open();
+    for answer in answers {
+        let answer = answer.await.unwrap();
+        assert_eq!((answer.status, answer.replica()), (200, engines[0].name().as_str()), "{}", answer.text());
+    }
+    gates[1].open();
+}
+
 /// It is asked for a token, with the name that it itself gives its model and with its own key, and taken back when one comes.
 #[tokio::test]
 async fn it_is_taken_back_when_it_generates() {

@@ -2,7 +2,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use homing::routing::{
-    AdmissionCounts, AdmissionMode, Ask, Decision, EngineSpec, Foreseen, Key, Pin, Reading, RefusedWhy,
+    AdmissionCounts, AdmissionMode, Ask, Attempt, Decision, EngineSpec, Foreseen, Key, Pin, Reading, RefusedWhy,
     ReplicaSnapshot, Retry, Router, Snapshot, State, Suspicion, Ticket, Time, Trouble, Turn, Verdict, Woken,
 };
 
@@ -14,7 +14,7 @@ pub struct World {
     pub now: Time,
     forgets: bool,
     rules: Rules,
-    in_flight: Vec<(Ask, Vec<usize>, Turn)>,
+    in_flight: Vec<(Ask, Vec<Attempt>, Turn)>,
     parked: Vec<Parked>,
     /// Conversations of which a request has come.
     came: HashSet<Key>,
@@ -78,12 +78,12 @@ impl World {
                 self.fail_over(which % self.in_flight.len(), reached)
             }
             Event::Fails { which } if !self.in_flight.is_empty() => {
-                let (_, _, turn) = &self.in_flight[which % self.in_flight.len()];
-                self.router.failed(turn.target.engine, self.now);
+                let (_, tries, _) = &self.in_flight[which % self.in_flight.len()];
+                self.router.failed(tries.last().expect("it was sent"), self.now);
             }
             Event::Answers { which } if !self.in_flight.is_empty() => {
-                let (_, _, turn) = &self.in_flight[which % self.in_flight.len()];
-                self.router.answered(turn.target.engine);
+                let (_, tries, _) = &self.in_flight[which % self.in_flight.len()];
+                self.router.answered(tries.last().expect("it was sent"));
             }
             Event::Leave { which } if !self.parked.is_empty() => {
                 let parked = self.parked.remove(which % self.parked.len());
@@ -117,7 +117,7 @@ impl World {
             }
             Event::Configure { first, engines: count, rules } => {
                 self.rules = rules;
-                self.router.configure(rules.settings(self.forgets), &engines(first, count))
+                self.router.configure(rules.settings(self.forgets), &engines(first, count), self.now)
             }
             Event::Wait { seconds } => self.now = self.now + Duration::from_secs(seconds),
             Event::Keep { .. } | Event::Began { .. } | Event::Finish { .. } => {}
@@ -167,7 +167,7 @@ impl World {
     fn go(&mut self, ask: Ask, turn: Turn) {
         let engine_chose = turn.decision == Decision::Unrouted || ask.stored.is_some();
         assert!(engine_chose || turn.target.replica.is_some(), "what is routed has a replica");
-        self.in_flight.push((ask, vec![turn.target.engine], turn));
+        self.in_flight.push((ask, vec![self.router.attempt(turn.target.engine)], turn));
         self.routed += 1;
     }
 
@@ -175,9 +175,14 @@ impl World {
         let (ask, tried, turn) = &mut self.in_flight[index];
         let why = if reached { Retry::Refused } else { Retry::Unreachable };
         if let Some(next) = self.router.retry(ask, turn, tried, why, self.now) {
-            assert!(!tried.contains(&next.target.engine), "no engine is tried twice");
+            let attempt = self.router.attempt(next.target.engine);
+            let repeats = tried.iter().any(|earlier| attempt.repeats(earlier));
+            assert!(
+                !repeats && turn.target.engine != next.target.engine,
+                "no engine is tried twice, unless it came back"
+            );
             self.ended.insert(self.router.replica_name(&turn.target), self.now);
-            tried.push(next.target.engine);
+            tried.push(attempt);
             *turn = next;
         }
     }
@@ -204,12 +209,9 @@ impl World {
         let snapshot = self.router.snapshot(self.now);
         let configured = |replica: &&ReplicaSnapshot| replica.trouble != Some(Trouble::NotConfigured);
         let best = snapshot.replicas.iter().filter(configured).map(|replica| replica.state).min();
-        // Of those left alone, the one that is to be tried is better than all others, which does not show.
-        let left_alone =
-            |replica: &ReplicaSnapshot| matches!(replica.trouble, Some(Trouble::Suspect(Suspicion::Fails { .. })));
         let free = |snapshot: &Snapshot| {
-            let usable = || snapshot.replicas.iter().filter(configured).filter(|replica| Some(replica.state) == best);
-            usable().any(|replica| replica.held_tokens == 0) && !usable().any(left_alone)
+            let mut usable = snapshot.replicas.iter().filter(configured).filter(|replica| Some(replica.state) == best);
+            usable.any(|replica| replica.held_tokens == 0)
         };
         assert!(self.parked.is_empty() || self.rules.admits() && !free(&snapshot), "nobody waits where there is room");
     }

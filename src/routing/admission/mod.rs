@@ -2,14 +2,20 @@
 //!
 //! A replica has room for as many conversations as its cache can keep at once. Those that have their place there go on
 //! undisturbed; the others wait in line, and every turn that ends may make room for the next.
+//!
+//! `line.rs` is the line and what became of those in it, `queue.rs` who stands where, `room.rs` where there is room.
 
+mod line;
 mod queue;
+mod room;
 
 use std::time::Duration;
 
+pub use line::AdmissionCounts;
+pub(super) use line::Line;
 pub(super) use queue::Place;
 pub use queue::Ticket;
-use queue::{PLACE_KEPT, Parked, Queue};
+use queue::{PLACE_KEPT, Parked};
 
 use super::cache::Standing;
 use super::plan::Plan;
@@ -17,49 +23,6 @@ use super::router::Chosen;
 use super::settings::{AdmissionMode, Overdue};
 use super::turn::{Refusal, RefusedWhy};
 use super::{Ask, Key, Placement, ReplicaId, Router, Time, Turn, Verdict};
-
-/// What a request in flight on a replica adds to the seconds that a newcomer has to expect there.
-const IN_FLIGHT_S: f64 = 3.0;
-
-/// What an idle conversation with a place there adds: it will be back.
-const LINGERING_S: f64 = 1.5;
-
-/// What a conversation adds whose place there is gone and whose cache is not: it may be back, and newcomers without pause
-/// must not crowd the first replica while others stand empty.
-const RESIDENT_S: f64 = 0.5;
-
-/// The weight of the newest admission in the mean time between two.
-const NEWEST: f64 = 0.1;
-
-/// Those who wait, and what became of them.
-pub(super) struct Line {
-    queue: Queue,
-    counts: AdmissionCounts,
-    admitted: Option<Time>,
-    /// Mean seconds between two admissions.
-    pace_s: Option<f64>,
-}
-
-/// What admission has done since the start of the process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AdmissionCounts {
-    /// Requests that had to wait.
-    pub parked: u64,
-    /// Of those, the ones that went on to a replica.
-    pub admitted: u64,
-    /// Of those, the ones whose client left.
-    pub left: u64,
-    /// Refused after the longest wait.
-    pub overdue: u64,
-    /// Refused at once because too many waited.
-    pub full: u64,
-    /// Sent on after the longest wait, beyond what the caches can hold.
-    pub forced: u64,
-    /// With [`AdmissionMode::Observe`], requests that would have had to wait.
-    pub would_park: u64,
-    /// Places in the line that were given up because too many were kept.
-    pub places_dropped: u64,
-}
 
 /// Where a conversation gets its home, and by what that was chosen.
 #[derive(Clone, Copy)]
@@ -81,37 +44,6 @@ enum Goes {
 pub struct Woken {
     pub ticket: Ticket,
     pub verdict: Verdict,
-}
-
-impl Line {
-    pub fn new() -> Line {
-        Line { queue: Queue::new(), counts: AdmissionCounts::default(), admitted: None, pace_s: None }
-    }
-
-    pub fn parked(&self) -> usize {
-        self.queue.len()
-    }
-
-    pub fn longest_wait(&self, now: Time) -> Duration {
-        self.queue.longest_wait(now)
-    }
-
-    pub fn counts(&self) -> AdmissionCounts {
-        AdmissionCounts { places_dropped: self.queue.dropped(), ..self.counts }
-    }
-
-    fn note_admission(&mut self, now: Time) {
-        if let Some(before) = self.admitted.replace(now) {
-            let gap_s = now.since(before).as_secs_f64();
-            self.pace_s = Some(self.pace_s.map_or(gap_s, |mean| mean + NEWEST * (gap_s - mean)));
-        }
-    }
-
-    /// When the line will have moved on by its own length, at the pace of late.
-    fn retry_after_s(&self, max_wait: Duration) -> u64 {
-        let line_s = self.pace_s.unwrap_or(1.0) * self.queue.len() as f64;
-        (line_s.ceil() as u64).clamp(1, max_wait.as_secs().max(1))
-    }
 }
 
 impl Router {
@@ -194,7 +126,7 @@ impl Router {
         }
         let fit = match self.admits() {
             true => self.with_room(&parked.ask, &parked.key, now),
-            false => self.by_load(&parked.key, now).map(|fit| Fit { by: Placement::WaitsNoMore, ..fit }),
+            false => self.by_load(&parked.key, &[], now).map(|fit| Fit { by: Placement::WaitsNoMore, ..fit }),
         };
         if let Some(fit) = fit {
             return self.let_go(ticket, Goes::To(fit), now);
@@ -231,62 +163,12 @@ impl Router {
         turn
     }
 
-    /// The replica with room for a newcomer on which it has the least to expect; one that holds nothing takes anyone.
-    fn with_room(&mut self, ask: &Ask, key: &Key, now: Time) -> Option<Fit> {
-        self.caches.expire(self.linger(), now);
-        self.gently(now, |among| self.cheapest(ask, key, among, |id, own| self.has_room(id, own)))
-    }
-
-    /// The replica on which it has the least to expect, whether or not there is room.
-    fn anywhere(&self, parked: &Parked, now: Time) -> Option<Fit> {
-        let fit = self.gently(now, |among| self.cheapest(&parked.ask, &parked.key, among, |_, _| true))?;
-        Some(Fit { by: Placement::NoRoom, ..fit })
-    }
-
-    /// Chooses among the replicas that need no rest; among all, where none of those will do.
-    fn gently<T>(&self, now: Time, choose: impl Fn(&[ReplicaId]) -> Option<T>) -> Option<T> {
-        if self.returning.is_empty() {
-            return choose(&self.candidates);
-        }
-        let peers = self.peers();
-        let ready: Vec<ReplicaId> = self.candidates.iter().copied().filter(|id| !self.rests(*id, peers, now)).collect();
-        choose(&ready).or_else(|| choose(&self.candidates))
-    }
-
-    fn has_room(&self, id: ReplicaId, own: u64) -> bool {
-        let held = self.caches.held(id).saturating_add(own);
-        self.caches.is_free(id) || held <= self.caches.admitted(id, self.settings.admission.kv_cache_tokens)
-    }
-
     /// Counts what would have waited, were admission in force.
     pub(super) fn observe(&mut self, ask: &Ask, key: &Key, now: Time) {
         let waits = self.settings.admission.mode == AdmissionMode::Observe
             && !self.usable_home(key).is_some_and(|home| self.is_settled(home, key))
             && self.with_room(ask, key, now).is_none();
         self.line.counts.would_park += u64::from(waits);
-    }
-
-    /// Of the replicas `among` which to choose that are `fit`, the one on which a newcomer has to expect the shortest time: until its own tokens
-    /// and those queued before it are read, and for what else is there and will be back. Ties go to the fewest conversations.
-    /// One that has lost its home goes where the fewest tokens are held, as by load.
-    fn cheapest(&self, ask: &Ask, key: &Key, among: &[ReplicaId], fit: impl Fn(ReplicaId, u64) -> bool) -> Option<Fit> {
-        let own = self.caches.own_tokens(self.conversations.size(key), ask.bytes);
-        let cached_at = self.conversations.home(key).filter(|home| self.caches.standing(*home, key) != Standing::Gone);
-        let cost_s = |id: ReplicaId| {
-            let unread = if cached_at == Some(id) { 0 } else { own };
-            let in_flight = f64::from(self.replicas[id.index()].in_flight);
-            let there = IN_FLIGHT_S * in_flight + LINGERING_S * self.caches.lingering(id) as f64;
-            (self.caches.reading_s(id, unread) + there) * self.caches.slowness(id)
-                + RESIDENT_S * self.caches.resident(id) as f64
-        };
-        let fit = among.iter().copied().filter(|id| fit(*id, own));
-        if self.newcomer(key).is_displaced() {
-            let (replica, tokens) = self.least_held(fit)?;
-            return Some(Fit { replica, by: Placement::LeastHeld { tokens } });
-        }
-        fit.map(|id| (cost_s(id), self.conversations.homed_on(id), id))
-            .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
-            .map(|(expected_s, _, replica)| Fit { replica, by: Placement::Room { tokens: own, expected_s } })
     }
 
     /// The place in the line that a conversation had which lost its cache in the middle of its work: it came before those

@@ -7,11 +7,21 @@ mod harness;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use harness::{Ask, Balancer, Client, Engine, Gate, model};
+use harness::answer::{chunk, stream_head};
+use harness::{Answer, Ask, Balancer, Client, Engine, Gate, model};
 use serde_json::json;
 
 const STREAMS: usize = 5000;
+/// Events that each has brought when it falls silent.
+const EVENTS: usize = 5;
+/// Bytes of the prompts: a first word, and an agent that resends its history.
+const PROMPTS: [usize; 2] = [6, 100_000];
 const TURNS: usize = 1000;
+/// A token as vLLM sends it.
+const EVENT: &[u8] = br#"data: {"id":"chatcmpl-0123456789abcdef","object":"chat.completion.chunk","created":1700000000,"model":"held","choices":[{"index":0,"delta":{"content":" fox"},"logprobs":null,"finish_reason":null}]}
+
+"#;
+
 /// Streams opened at once.
 const AT_ONCE: usize = 50;
 
@@ -22,10 +32,12 @@ fn main() {
     let files = rlimit::increase_nofile_limit(FILES).expect("the limit of open files");
     assert!(files >= FILES, "{files} open files are allowed, and {FILES} needed: raise the limit (ulimit -Hn)");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    runtime.block_on(measure());
+    for prompt in PROMPTS {
+        runtime.block_on(measure(prompt));
+    }
 }
 
-async fn measure() {
+async fn measure(prompt: usize) {
     let (held, free) = (Engine::start().await, Engine::start().await);
     // Two threads serve clients, as on two cores; admission would look at what the streams hold.
     let models = [
@@ -34,18 +46,24 @@ async fn measure() {
     ];
     let config = json!({"models": models, "server": {"threads": 2, "access_log": "off"}});
     let balancer = Balancer::start(config).await;
-    held.holds(&Gate::shut());
+    let shut = Gate::shut();
+    held.answers(move |_| {
+        let events = (0..EVENTS).fold(Answer::new().send(stream_head()), |answer, _| answer.send(chunk(EVENT)));
+        events.wait(&shut)
+    });
 
     let alone = overhead(&balancer, &free).await;
     let before = balancer.resident_bytes();
     let mut streams = Vec::new();
     while streams.len() < STREAMS {
-        let opening = (0..AT_ONCE).map(|_| open(balancer.listen));
+        let opening = (0..AT_ONCE).map(|_| open(balancer.listen, prompt));
         streams.extend(futures::future::join_all(opening).await);
     }
     let held_bytes = balancer.resident_bytes() - before;
     let among = overhead(&balancer, &free).await;
-    println!("{STREAMS} idle streams, each with a client's connection and an engine's:");
+    println!(
+        "{STREAMS} idle streams after {EVENTS} events each, asked for in {prompt} bytes; each has two connections:"
+    );
     println!("  memory of the balancer: {:.1} KB each", held_bytes as f64 / STREAMS as f64 / 1000.0);
     println!("  overhead of a turn, median and 99 %: {} without them, {} beside them", shown(&alone), shown(&among));
     assert_eq!(balancer.routing_of("held").await.total("in_flight"), STREAMS as u64, "every one is still held");
@@ -53,11 +71,15 @@ async fn measure() {
 }
 
 /// Begins a stream, and reads it up to where the engine holds it.
-async fn open(balancer: SocketAddr) -> Client {
+async fn open(balancer: SocketAddr, prompt: usize) -> Client {
     let mut client = Client::connect(balancer).await;
-    client.send(&Ask::chat("held", "Hello.").streamed()).await;
+    client.send(&Ask::chat("held", &"Hello ".repeat(prompt / 6)).streamed()).await;
     client.head().await;
-    client.piece().await;
+    let mut events = 0;
+    while events < EVENTS {
+        // A piece may bring several.
+        events += client.piece().await.expect("the stream goes on").matches("\n\n").count();
+    }
     client
 }
 

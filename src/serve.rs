@@ -42,8 +42,8 @@ const POOL_SIZE: usize = 1024;
 /// to a process that was started with `upgrade`.
 ///
 /// # Errors
-/// If the configuration does not check, the state file is no file, an address cannot be listened on, the process to take over
-/// from does not hand over, or the system gives no thread.
+/// If the configuration does not check, something else stands where the state file is to be, an address cannot be listened on,
+/// the process to take over from does not hand over, or the system gives no thread.
 pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
     panics::watch();
     reload::not_yet();

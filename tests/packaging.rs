@@ -30,7 +30,7 @@ fn calls(text: &str) -> Vec<Vec<String>> {
     calls.map(|rest| rest.split_whitespace().take_while(|word| *word != "&").map(String::from).collect()).collect()
 }
 
-/// A word that a JSON list of an instruction holds.
+/// The words in the JSON list of an instruction.
 fn words(list: &str) -> Vec<String> {
     serde_json::from_str(list).unwrap_or_else(|error| panic!("{list}: {error}"))
 }

@@ -1,7 +1,7 @@
 //! Replicas that are not listed: where they are looked for.
 
 use super::place::Section;
-use super::{Engine, EngineUrl, Faults, Transport, check, settings};
+use super::{Engine, EngineUrl, Faults, Transport, check, model, settings};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -50,7 +50,7 @@ impl Discovery {
     pub fn read(&self, path: &Path) -> Result<Vec<Engine>, Faults> {
         let text = super::read_text(path)?;
         super::checked(path, &text, |root, folder| {
-            check::engines(root, &self.transport, &self.own, folder).unwrap_or_default()
+            model::engines(root, &self.transport, &self.own, folder).unwrap_or_default()
         })
     }
 }

@@ -1,6 +1,6 @@
 //! The configuration: one YAML file, checked as a whole before any of it is used.
 //!
-//! `yaml` makes a tree of the text, `place` reads single settings from it and notes faults, `check` knows which
+//! `yaml` makes a tree of the text, `place` reads single settings from it and notes faults, `check` and `model` know which
 //! settings there are, and [`settings`] which values they may have. `schema` is made by running `check` over no file at
 //! all, while `outline` notes what it asks for. `docs/configuring.md` describes each for the operator.
 
@@ -12,6 +12,7 @@ mod discovery;
 mod engine_url;
 mod fault;
 mod file;
+mod model;
 mod outline;
 mod place;
 mod schema;
@@ -26,12 +27,12 @@ pub use callers::{Caller, KeyHash};
 pub use discovery::{Discovery, Source};
 pub use engine_url::EngineUrl;
 pub use fault::{Fault, Faults, Position};
+pub use model::{Engine, Model, Replicas, SpillThreshold, Timeouts, Transport};
 pub use schema::schema;
 pub use secret::{SECRET_MAX, Secret};
 pub use tls::{Authorities, Identity, Trust};
 
 use crate::request::source::KeySource;
-use crate::routing::{Admission, Recovery};
 use http::{HeaderName, HeaderValue};
 use place::Place;
 use serde::Deserialize;
@@ -168,97 +169,6 @@ pub struct Scrape {
     pub timeout: Duration,
     /// Bytes of one engine's answer.
     pub max_bytes: u64,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Model {
-    /// `None`: requests for any model name go here.
-    pub name: Option<String>,
-    /// Other names that clients call it. No two models share one.
-    pub aliases: Vec<Alias>,
-    /// Whether the engines see `name` where a client used an alias, and the client sees its alias in the answer.
-    pub rewrite: bool,
-    /// Whether engines are asked for the usage of streams whose clients do not ask.
-    pub usage_injection: bool,
-    /// Whether conversations stay on their home.
-    pub affinity: bool,
-    pub spill_threshold: SpillThreshold,
-    /// What the engines were started with; `None` where it is not known.
-    pub max_num_seqs: Option<u32>,
-    /// A conversation is forgotten this long after its last turn.
-    pub idle_forget: Duration,
-    /// Conversations remembered at once.
-    pub conversations_max: usize,
-    /// Whether new conversations wait for room in the caches, and how.
-    pub admission: Admission,
-    /// When a replica is left alone at which requests fail, and how one that comes back is filled.
-    pub recovery: Recovery,
-    pub timeouts: Timeouts,
-    pub replicas: Replicas,
-}
-
-/// How long requests wait for their engine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Timeouts {
-    /// To connect, a TLS handshake included.
-    pub connect: Duration,
-    /// For any sign of life of an engine that has something to do, before that is tried elsewhere. An engine that still reads a
-    /// long prompt is given more.
-    pub hang: Duration,
-    /// For the first byte of an answer, while its engine shows no sign of life.
-    pub first_byte: Duration,
-    /// For the next byte, while the engine shows no sign of life.
-    pub idle_stream: Duration,
-    /// For the whole of it, whatever happens.
-    pub total: Duration,
-}
-
-/// Which replicas a model has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Replicas {
-    /// At least one, no engine twice.
-    Listed(Vec<Engine>),
-    /// Those that are found, at each moment.
-    Discovered(Discovery),
-}
-
-impl Replicas {
-    /// Those that stand in the file.
-    pub fn listed(&self) -> &[Engine] {
-        match self {
-            Replicas::Listed(engines) => engines,
-            Replicas::Discovered(_) => &[],
-        }
-    }
-}
-
-/// At how many requests in flight on the home a turn goes elsewhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SpillThreshold {
-    Auto,
-    Set(u32),
-}
-
-/// One engine; with data-parallel ranks it is several replicas.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Engine {
-    pub url: EngineUrl,
-    /// How many ranks it has.
-    pub data_parallel_size: u32,
-    /// Sent to the engine in place of the client's credentials.
-    pub api_key: Option<Secret>,
-    /// Whether it is to take no new conversation and to lose those that it has.
-    pub draining: bool,
-    pub transport: Transport,
-}
-
-/// How engines are spoken to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Transport {
-    /// For an https URL.
-    pub trust: Trust,
-    /// HTTP/2: by ALPN for https, at once for http.
-    pub http2: bool,
 }
 
 impl Config {

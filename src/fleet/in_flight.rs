@@ -212,6 +212,11 @@ impl InFlight {
         self.ask.key.map(|key| key.shown())
     }
 
+    /// The engine has generated something for it.
+    pub fn shows_life(&self) {
+        self.engine.life.sign();
+    }
+
     /// The engine that it is sent to now.
     pub fn engine(&self) -> Arc<Engine> {
         self.engine.clone()

@@ -193,7 +193,7 @@ pub fn body(piece: &mut Option<Bytes>, end: bool, context: &mut Context, keys: &
 fn see(piece: &[u8], context: &mut Context) -> Result<()> {
     let generated = context.usage.as_mut().is_some_and(|usage| usage.feed(piece));
     if let Some(in_flight) = context.in_flight.as_ref().filter(|_| generated) {
-        in_flight.engine().life.sign();
+        in_flight.shows_life();
     }
     let stage = context.usage.as_ref().and_then(UsageTap::stage);
     if stage == Some(Stage::Opening) {

@@ -56,7 +56,8 @@ impl Edge {
         };
         match opened {
             Ok(Some(Opened::Http1(stream))) => h1::serve(self, stream, deadline, shutdown).await,
-            Ok(Some(Opened::Http2(stream))) => h2::serve(self, stream, deadline, shutdown).await,
+            // Boxed, or a connection of HTTP/1 would keep room for it.
+            Ok(Some(Opened::Http2(stream))) => Box::pin(h2::serve(self, stream, deadline, shutdown)).await,
             Ok(None) => {}
             Err(_) => METRICS.limits_hit.with_label_values(&["header_read"]).inc(),
         }

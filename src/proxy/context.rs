@@ -129,8 +129,7 @@ impl Context {
         self.reservation.release();
     }
 
-    /// Holds the answer back that begins now, until the latest, so that another replica can still be asked. Only where there
-    /// is a body to send again.
+    /// Holds the answer back that begins now, `until` then at most, so that another replica can still be asked.
     pub fn hold_answer(&self, until: Instant) {
         if let Some(wrapped) = &self.wrapped {
             wrapped.hold().begin(until);

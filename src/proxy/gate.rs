@@ -5,6 +5,7 @@
 //! this request's body.
 
 use std::io::{Error, ErrorKind, Result};
+use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
@@ -97,7 +98,11 @@ impl Gate {
             Framing::Chunked => Body::Chunked(Chunks::default()),
             Framing::WebSocket => Body::Undecided,
         };
-        Ok(Some(self.ahead.split_to(end)))
+        // Pingora keeps it as long as the request lasts: in a piece of its own, not with all that was read with it.
+        let head = BytesMut::from(&self.ahead[..end]);
+        self.ahead.advance(end);
+        self.forget_if_read();
+        Ok(Some(head))
     }
 
     /// What there is of a head that was refused.
@@ -130,7 +135,7 @@ impl Gate {
         };
         buf.put_slice(&self.ahead[..part]);
         self.ahead.advance(part);
-        self.let_go();
+        self.forget_if_read();
         Ok(())
     }
 
@@ -150,8 +155,9 @@ impl Gate {
 
     /// Reads ahead, and takes no memory for that until something comes. Returns whether the client has closed.
     fn read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool>> {
-        let mut piece = [0; PIECE];
-        let mut piece = ReadBuf::new(&mut piece);
+        // Not filled with zeros first: every event of a stream asks here whether the client has left.
+        let mut piece = [MaybeUninit::uninit(); PIECE];
+        let mut piece = ReadBuf::uninit(&mut piece);
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut piece))?;
         self.ahead.extend_from_slice(piece.filled());
         Poll::Ready(Ok(piece.filled().is_empty()))
@@ -182,7 +188,7 @@ impl Gate {
         let length = self.known_length().unwrap_or(0).min(self.ahead.len());
         self.body = Body::Length(0);
         let body = self.ahead.split_to(length).freeze();
-        self.let_go();
+        self.forget_if_read();
         body
     }
 
@@ -194,8 +200,8 @@ impl Gate {
         }
     }
 
-    /// Keeps no memory for what is not there.
-    fn let_go(&mut self) {
+    /// Keeps no room for what has all been asked for.
+    fn forget_if_read(&mut self) {
         if self.ahead.is_empty() {
             self.ahead = BytesMut::new();
         }

@@ -28,7 +28,7 @@ pub enum Passed {
     /// These go to the client, in this order.
     On(Vec<HttpTask>),
     Held,
-    /// The engine ended its answer before that said anything.
+    /// The engine ended its answer before it had said anything.
     Failed(Box<Error>),
 }
 
@@ -46,6 +46,11 @@ impl Hold {
 
     pub fn is_on(&self) -> bool {
         self.until.is_some()
+    }
+
+    /// Whether the stream has said something, and nothing of it is held: from now on everything passes.
+    pub fn is_over(&self) -> bool {
+        !self.unsaid && !self.is_on() && self.held.is_empty()
     }
 
     /// When it ends, whatever has come.

@@ -101,7 +101,9 @@ impl Listeners {
                 false => Some(Opened::Http1(Box::new(stream))),
             };
         };
-        let shaken = tls.0.load_full().tls_handshake(stream).await;
+        // Its future is large, and every connection without TLS would keep room for it.
+        let acceptor = tls.0.load_full();
+        let shaken = Box::pin(acceptor.tls_handshake(stream)).await;
         METRICS.tls_handshakes.with_label_values(&[outcome(&shaken)]).inc();
         let stream = shaken.inspect_err(|error| log::debug!("a TLS handshake failed: {error}")).ok()?;
         match stream.selected_alpn_proto() {

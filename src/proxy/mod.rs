@@ -46,6 +46,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::modules::http::HttpModules;
 use pingora::protocols::Digest;
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result};
@@ -82,18 +83,22 @@ pub struct Proxy {
 
 #[async_trait]
 impl ProxyHttp for Proxy {
-    type CTX = Context;
+    /// Pingora moves it from future to future, and each keeps room for it.
+    type CTX = Box<Context>;
 
-    fn new_ctx(&self) -> Context {
-        Context::new(self.live.load_full(), &self.activity, &self.buffered)
+    fn new_ctx(&self) -> Box<Context> {
+        Box::new(Context::new(self.live.load_full(), &self.activity, &self.buffered))
     }
 
-    async fn request_filter(&self, session: &mut Session, context: &mut Context) -> Result<bool> {
+    /// None: Pingora's own packs answers, and would look at each event of a stream to find that it is off.
+    fn init_downstream_modules(&self, _modules: &mut HttpModules) {}
+
+    async fn request_filter(&self, session: &mut Session, context: &mut Box<Context>) -> Result<bool> {
         let done = contained(self.take_in(session, context)).await;
         done.unwrap_or_else(|panic| failed(panic, context))
     }
 
-    async fn upstream_peer(&self, _session: &mut Session, context: &mut Context) -> Result<Box<HttpPeer>> {
+    async fn upstream_peer(&self, _session: &mut Session, context: &mut Box<Context>) -> Result<Box<HttpPeer>> {
         let peer = contained(upstream::peer(context)).await;
         peer.unwrap_or_else(|panic| failed(panic, context))
     }
@@ -105,7 +110,7 @@ impl ProxyHttp for Proxy {
         peer: &HttpPeer,
         connection: RawFd,
         _digest: Option<&Digest>,
-        context: &mut Context,
+        context: &mut Box<Context>,
     ) -> Result<()> {
         upstream::cork(peer, connection, context);
         Ok(())
@@ -115,7 +120,7 @@ impl ProxyHttp for Proxy {
         &self,
         _session: &mut Session,
         request: &mut RequestHeader,
-        context: &mut Context,
+        context: &mut Box<Context>,
     ) -> Result<()> {
         let done = contained_now(|| {
             rehearse("upstream");
@@ -128,7 +133,7 @@ impl ProxyHttp for Proxy {
         &self,
         _session: &mut Session,
         answer: &mut ResponseHeader,
-        context: &mut Context,
+        context: &mut Box<Context>,
     ) -> Result<()> {
         let done = contained(upstream::retry_on_status(answer, context, &self.fetcher)).await;
         done.unwrap_or_else(|panic| failed(panic, context))
@@ -138,7 +143,7 @@ impl ProxyHttp for Proxy {
         &self,
         _session: &mut Session,
         _peer: &HttpPeer,
-        context: &mut Context,
+        context: &mut Box<Context>,
         error: Box<Error>,
     ) -> Box<Error> {
         let done = contained_now(|| upstream::retry_on_connect(error, context));
@@ -150,7 +155,7 @@ impl ProxyHttp for Proxy {
         _peer: &HttpPeer,
         _session: &mut Session,
         error: Box<Error>,
-        context: &mut Context,
+        context: &mut Box<Context>,
         reused: bool,
     ) -> Box<Error> {
         let done = contained_now(|| upstream::retry_on_close(error, context, reused));
@@ -161,7 +166,7 @@ impl ProxyHttp for Proxy {
         &self,
         session: &mut Session,
         answer: &mut ResponseHeader,
-        context: &mut Context,
+        context: &mut Box<Context>,
     ) -> Result<()> {
         if session.is_process_shutting_down() {
             context.end_connection(session);
@@ -179,7 +184,7 @@ impl ProxyHttp for Proxy {
         _session: &mut Session,
         body: &mut Option<Bytes>,
         end: bool,
-        context: &mut Context,
+        context: &mut Box<Context>,
     ) -> Result<Option<Duration>> {
         let done = contained_now(|| {
             rehearse(if context.first_byte.is_none() { "first byte" } else { "later bytes" });
@@ -189,7 +194,7 @@ impl ProxyHttp for Proxy {
         done.unwrap_or_else(|panic| failed(panic, context))
     }
 
-    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, context: &mut Context) -> FailToProxy {
+    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, context: &mut Box<Context>) -> FailToProxy {
         let answered = contained(ending::fail(session, error, context)).await;
         answered.unwrap_or_else(|panic| {
             log::error!("{}: {panic}", context.summary());
@@ -198,25 +203,25 @@ impl ProxyHttp for Proxy {
     }
 
     /// Pingora's words may hold a piece of an answer; ours are logged where the failure is dealt with.
-    fn suppress_error_log(&self, _session: &Session, _context: &Context, _error: &Error) -> bool {
+    fn suppress_error_log(&self, _session: &Session, _context: &Box<Context>, _error: &Error) -> bool {
         true
     }
 
     fn suppress_proxy_warn_log(
         &self,
         _session: &Session,
-        _context: &Context,
+        _context: &Box<Context>,
         _error: &Error,
         _what: ProxyWarnLogContext,
     ) -> bool {
         true
     }
 
-    fn request_summary(&self, _session: &Session, context: &Context) -> String {
+    fn request_summary(&self, _session: &Session, context: &Box<Context>) -> String {
         context.summary()
     }
 
-    async fn logging(&self, session: &mut Session, error: Option<&Error>, context: &mut Context) {
+    async fn logging(&self, session: &mut Session, error: Option<&Error>, context: &mut Box<Context>) {
         context.unwrap_body(session);
         let ended = contained_now(|| {
             rehearse("ending");

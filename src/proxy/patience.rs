@@ -69,7 +69,7 @@ impl Patience {
         self.last_passed().is_some()
     }
 
-    /// Ends when the try is to end. To be asked anew once it has begun.
+    /// Ends when the try is to end and nothing has gone to the client. Once something has, [`reached`](Patience::reached) says so.
     pub async fn over(&self) -> Box<Error> {
         loop {
             let (due, limit) = self.next_limit();
@@ -79,7 +79,7 @@ impl Patience {
             }
             tokio::select! {
                 () = pingora_timeout::sleep(left.min(SLEEP_MAX)) => {}
-                () = self.engine.life.hung(), if self.last_passed().is_none() => {
+                () = self.engine.life.hung() => {
                     if self.elsewhere.is_open() {
                         return Error::new_up(HUNG);
                     }
@@ -87,6 +87,12 @@ impl Patience {
                 }
             }
         }
+    }
+
+    /// What the try is to end with, if that is due.
+    pub fn reached(&self) -> Option<Box<Error>> {
+        let (due, limit) = self.next_limit();
+        due.since(now()).is_zero().then(|| Error::new_up(limit))
     }
 
     /// The limit that is reached first, if nothing happens before.

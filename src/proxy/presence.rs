@@ -6,7 +6,7 @@ use std::time::Duration;
 use pingora::protocols::{Digest, SocketDigest};
 
 /// How often a connection's state is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+pub const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// `TCP_ESTABLISHED` of Linux' `tcp_states.h`: both sides may still send.
 const ESTABLISHED: u8 = 1;
@@ -22,12 +22,17 @@ pub async fn left(socket: Option<Arc<SocketDigest>>) {
     loop {
         // Begun with every request: Pingora's timer costs a fraction of tokio's.
         pingora_timeout::sleep(LOOK_EVERY).await;
-        match socket.as_ref().and_then(|socket| socket.tcp_info()) {
-            Some(info) if info.tcpi_state != ESTABLISHED => return,
-            Some(_) => {}
+        match has_left(socket.as_deref()) {
+            Some(true) => return,
+            Some(false) => {}
             None => std::future::pending().await,
         }
     }
+}
+
+/// Whether the client has closed its side or its connection is gone; none where the system does not tell.
+pub fn has_left(socket: Option<&SocketDigest>) -> Option<bool> {
+    Some(socket?.tcp_info()?.tcpi_state != ESTABLISHED)
 }
 
 /// Ends when the client has closed its side too, after ours was closed. To drop a connection before that may reset it, and

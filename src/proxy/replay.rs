@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::Stream;
+use futures::future::BoxFuture;
 use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 use pingora::http::{RequestHeader, ResponseHeader};
@@ -36,7 +37,7 @@ use super::watch::Watch;
 type Messages = Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
 
 /// Where the wrapped session is put when the wrapper is dropped.
-type Returned = Arc<Mutex<Option<ServerSession>>>;
+type Returned = Arc<Mutex<Option<Box<ServerSession>>>>;
 
 /// What the proxy and the session in between have in common.
 #[derive(Default)]
@@ -59,12 +60,13 @@ pub struct Wrapped {
 
 /// Lets `downstream` stand as a session with `body` already read. To be undone with [`Wrapped::unwrap`] before the
 /// session ends, or its connection cannot serve another request.
-pub fn wrap(downstream: &mut ServerSession, body: Bytes) -> Wrapped {
+pub fn wrap(downstream: &mut Box<ServerSession>, body: Bytes) -> Wrapped {
     let shared = Arc::new(Shared { body: Mutex::new(body), ..Shared::default() });
     let returned = Returned::default();
     let inner = std::mem::replace(downstream, placeholder());
-    let replay = Replay { inner, returned: returned.clone(), shared: shared.clone(), watch: None, torn: false };
-    *downstream = ServerSession::new_custom(Box::new(replay));
+    let replay =
+        Replay { inner, returned: returned.clone(), shared: shared.clone(), watch: None, torn: false, flows: false };
+    **downstream = ServerSession::new_custom(Box::new(replay));
     Wrapped { returned, shared }
 }
 
@@ -95,9 +97,9 @@ impl Wrapped {
     }
 
     /// Puts the true session back.
-    pub fn unwrap(self, downstream: &mut ServerSession) {
+    pub fn unwrap(self, downstream: &mut Box<ServerSession>) {
         // Dropping the wrapper returns the true session.
-        drop(std::mem::replace(downstream, placeholder()));
+        **downstream = ServerSession::new_custom(Box::new(()));
         if let Some(inner) = self.returned.lock().take() {
             *downstream = inner;
         }
@@ -105,8 +107,8 @@ impl Wrapped {
 }
 
 /// Stands in for a session that is being moved; nothing is ever asked of it.
-fn placeholder() -> ServerSession {
-    ServerSession::new_custom(Box::new(()))
+fn placeholder() -> Box<ServerSession> {
+    Box::new(ServerSession::new_custom(Box::new(())))
 }
 
 async fn until(moment: Option<Instant>) {
@@ -117,15 +119,85 @@ async fn until(moment: Option<Instant>) {
 }
 
 struct Replay {
-    inner: ServerSession,
+    inner: Box<ServerSession>,
     returned: Returned,
     shared: Arc<Shared>,
     watch: Option<Watch>,
     /// A write of what was held has begun and not ended: what the client has of it is unknown.
     torn: bool,
+    /// A piece of the body has gone to the client, and the hold is over. From then on no other try comes, so each event of a
+    /// stream takes a short way.
+    flows: bool,
 }
 
 impl Replay {
+    /// Waits for the client to leave, for what ends the try, or for the hold to be over.
+    async fn wait(&mut self) -> Result<Option<Bytes>> {
+        let cork = self.shared.cork.lock().take();
+        if let Some(cork) = cork {
+            // Pingora has the body in hand by now, and writes it as soon as this gives way.
+            give_way().await;
+            drop(cork);
+        }
+        let patience = self.shared.patience.lock().clone();
+        loop {
+            // Also once what was held has gone to the client: from then on a hung engine is no reason to ask another.
+            self.watch.take_if(|watch| !watch.is_of(patience.as_ref()));
+            let held_until = self.shared.hold.lock().until();
+            let Replay { inner, watch, .. } = &mut *self;
+            let watch = watch.get_or_insert_with(|| Watch::new(presence::socket(inner.digest()), patience.clone()));
+            tokio::select! {
+                read = inner.read_body_or_idle(true) => return read,
+                error = &mut watch.ends => {
+                    self.watch = None;
+                    return Err(error);
+                }
+                () = until(held_until) => {}
+            }
+            self.let_go().await?;
+        }
+    }
+
+    /// The same, once the answer flows.
+    async fn wait_beside_flow(&mut self) -> Result<Option<Bytes>> {
+        let Replay { inner, watch, shared, .. } = &mut *self;
+        let watch =
+            watch.get_or_insert_with(|| Watch::new(presence::socket(inner.digest()), shared.patience.lock().clone()));
+        tokio::select! {
+            biased;
+            read = inner.read_body_or_idle(true) => read,
+            error = &mut watch.ends => {
+                self.watch = None;
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes what of the answer is not held back.
+    async fn respond(&mut self, tasks: Vec<HttpTask>) -> Result<bool> {
+        if self.torn {
+            return Err(Error::explain(ErrorType::WriteError, "the client took too long for the header").into_down());
+        }
+        let (passed, over) = {
+            let mut hold = self.shared.hold.lock();
+            (hold.pass(tasks), hold.is_over())
+        };
+        match passed {
+            Passed::On(tasks) => {
+                let says = |task: &HttpTask| matches!(task, HttpTask::Body(Some(piece), _) if !piece.is_empty());
+                let flows = over && tasks.iter().any(says);
+                let ended = self.send(tasks).await?;
+                if flows {
+                    // The watch begins anew, and looks for what ends an answer that flows.
+                    (self.flows, self.watch) = (true, None);
+                }
+                Ok(ended)
+            }
+            Passed::Held => Ok(false),
+            Passed::Failed(error) => Err(error),
+        }
+    }
+
     /// Sends what was held.
     async fn let_go(&mut self) -> Result<()> {
         let held = self.shared.hold.lock().take(Vec::new());
@@ -146,8 +218,19 @@ impl Replay {
 
     async fn send(&mut self, pieces: Vec<HttpTask>) -> Result<bool> {
         let over = self.answering().response_duplex_vec(pieces).await?;
-        self.shared.patience.lock().iter().for_each(|patience| patience.passed());
+        self.note_passed();
         Ok(over)
+    }
+
+    /// Sends one piece of the body, which is not the last. The same as sending several, by a future of a third of the size.
+    async fn send_piece(&mut self, piece: Bytes) -> Result<bool> {
+        self.inner.write_response_body(piece, false).await.map_err(Error::into_down)?;
+        self.note_passed();
+        Ok(false)
+    }
+
+    fn note_passed(&self) {
+        self.shared.patience.lock().iter().for_each(|patience| patience.passed());
     }
 }
 
@@ -189,32 +272,14 @@ impl CustomSession for Replay {
     /// Ends only when the client goes away, or the engine has been waited for long enough. Pingora waits here whenever it waits
     /// for the engine, and an error here ends the try: so what ends a wait is noticed here, a hold that is over too.
     /// Once the client speaks another protocol, what it says is read, and nothing ends but with it or its engine.
-    async fn read_body_or_idle(&mut self, no_body_expected: bool) -> Result<Option<Bytes>> {
-        if self.inner.was_upgraded() {
-            return self.inner.read_body_or_idle(no_body_expected).await;
-        }
-        let cork = self.shared.cork.lock().take();
-        if let Some(cork) = cork {
-            // Pingora has the body in hand by now, and writes it as soon as this gives way.
-            give_way().await;
-            drop(cork);
-        }
-        let patience = self.shared.patience.lock().clone();
-        loop {
-            // Also once what was held has gone to the client: from then on a hung engine is no reason to ask another.
-            self.watch.take_if(|watch| !watch.is_of(patience.as_ref()));
-            let held_until = self.shared.hold.lock().until();
-            let Replay { inner, watch, .. } = &mut *self;
-            let watch = watch.get_or_insert_with(|| Watch::new(presence::socket(inner.digest()), patience.clone()));
-            tokio::select! {
-                read = inner.read_body_or_idle(true) => return read,
-                error = &mut watch.ends => {
-                    self.watch = None;
-                    return Err(error);
-                }
-                () = until(held_until) => {}
-            }
-            self.let_go().await?;
+    fn read_body_or_idle<'a, 'b>(&'a mut self, no_body_expected: bool) -> BoxFuture<'b, Result<Option<Bytes>>>
+    where
+        'a: 'b,
+    {
+        match self.flows {
+            true => Box::pin(self.wait_beside_flow()),
+            false if self.inner.was_upgraded() => Box::pin(self.inner.read_body_or_idle(no_body_expected)),
+            false => Box::pin(self.wait()),
         }
     }
 
@@ -248,15 +313,14 @@ impl CustomSession for Replay {
         self.inner.write_response_trailers(trailers).await
     }
 
-    async fn response_duplex_vec(&mut self, tasks: Vec<HttpTask>) -> Result<bool> {
-        if self.torn {
-            return Err(Error::explain(ErrorType::WriteError, "the client took too long for the header").into_down());
-        }
-        let passed = self.shared.hold.lock().pass(tasks);
-        match passed {
-            Passed::On(tasks) => self.send(tasks).await,
-            Passed::Held => Ok(false),
-            Passed::Failed(error) => Err(error),
+    fn response_duplex_vec<'a, 'b>(&'a mut self, mut tasks: Vec<HttpTask>) -> BoxFuture<'b, Result<bool>>
+    where
+        'a: 'b,
+    {
+        match tasks.as_mut_slice() {
+            _ if !self.flows => Box::pin(self.respond(tasks)),
+            [HttpTask::Body(Some(piece), false)] => Box::pin(self.send_piece(std::mem::take(piece))),
+            _ => Box::pin(self.send(tasks)),
         }
     }
 

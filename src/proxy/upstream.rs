@@ -137,7 +137,8 @@ pub async fn retry_on_status(answer: &ResponseHeader, context: &mut Context, fet
         StatusCode::TOO_MANY_REQUESTS => "status_429",
         StatusCode::BAD_GATEWAY => "status_502",
         StatusCode::SERVICE_UNAVAILABLE => "status_503",
-        StatusCode::INTERNAL_SERVER_ERROR if has_died(context, fetcher).await => "status_500",
+        // Boxed: it is rare, and its future would be made room for, and copied, with every answer.
+        StatusCode::INTERNAL_SERVER_ERROR if Box::pin(has_died(context, fetcher)).await => "status_500",
         _ => {
             context.answered = true;
             return Ok(());

@@ -7,7 +7,8 @@
 //! response that runs in the background, since a client may do something with it at once; and what is not understood, since a
 //! stream is held back only for as long as it is known to have said nothing.
 
-use memchr::memmem;
+use memchr::memmem::Finder;
+use once_cell::sync::Lazy;
 
 use super::json;
 
@@ -41,10 +42,13 @@ pub fn kind(data: &[u8]) -> Event {
     }
 }
 
+// Every event of every stream is searched for these.
+static TELLS_ERROR: Lazy<[Finder<'static>; 2]> =
+    Lazy::new(|| [Finder::new(b"\"error\""), Finder::new(b"\"response.failed\"")]);
+
 /// Whether an event tells of a failure. As good as free for one that does not: within a text the quotes would be escaped.
 pub fn is_error(data: &[u8]) -> bool {
-    let told = [&b"\"error\""[..], b"\"response.failed\""];
-    told.iter().any(|word| memmem::find(data, word).is_some()) && kind(data) == Event::Error
+    TELLS_ERROR.iter().any(|word| word.find(data).is_some()) && kind(data) == Event::Error
 }
 
 fn in_background(response: &str) -> bool {

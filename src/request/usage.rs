@@ -1,7 +1,9 @@
 //! Token counts in answers, in both dialects, streamed or whole; and in streams how far they have come, and the ids of what the
 //! engine keeps.
 
-use memchr::{memchr, memmem};
+use memchr::memchr;
+use memchr::memmem::Finder;
+use once_cell::sync::Lazy;
 use serde::Deserialize;
 
 use super::event::{self, ERROR_NAME, Event};
@@ -10,6 +12,11 @@ use super::stored::{self, StoredIds};
 
 /// The longest line, and the longest event, that is read: far above any usage event of an engine. In bytes.
 const LINE_MAX: usize = 1 << 20;
+
+// Every event of every stream is searched for these.
+static USAGE: Lazy<Finder<'static>> = Lazy::new(|| Finder::new(b"\"usage\""));
+static LAST: Lazy<[Finder<'static>; 2]> =
+    Lazy::new(|| [Finder::new(b"\"message_stop\""), Finder::new(b"\"response.completed\"")]);
 
 /// The tokens that a request took, as its engine says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,9 +92,18 @@ impl UsageReader {
     /// Takes the next piece of the stream.
     pub fn feed(&mut self, mut bytes: &[u8]) {
         while let Some(end) = memchr(b'\n', bytes) {
-            self.extend_line(&bytes[..end]);
-            self.end_line();
-            bytes = &bytes[end + 1..];
+            let (part, rest) = (&bytes[..end], &bytes[end + 1..]);
+            if self.line.is_empty() && !self.line_too_long && part.len() <= LINE_MAX {
+                // A line that came whole is read where it is.
+                self.end_line(part);
+            } else {
+                self.extend_line(part);
+                let mut line = std::mem::take(&mut self.line);
+                self.end_line(&line);
+                line.clear();
+                self.line = line;
+            }
+            bytes = rest;
         }
         self.extend_line(bytes);
     }
@@ -132,8 +148,8 @@ impl UsageReader {
         }
     }
 
-    fn end_line(&mut self) {
-        let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
+    fn end_line(&mut self, line: &[u8]) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
         let data = field(line, b"data:");
         let fits = data.is_none_or(|data| self.event.len() + 1 + data.len() <= LINE_MAX);
         if self.line_too_long || !fits {
@@ -147,7 +163,6 @@ impl UsageReader {
         } else if let Some(name) = field(line, b"event:") {
             self.named_error = name == ERROR_NAME;
         }
-        self.line.clear();
         self.line_too_long = false;
     }
 
@@ -161,7 +176,7 @@ impl UsageReader {
             stage => stage.after(&self.event),
         };
         self.events += u64::from(self.stage != Stage::Opening && !self.event.is_empty());
-        if !self.event_incomplete && memmem::find(&self.event, b"\"usage\"").is_some() {
+        if !self.event_incomplete && USAGE.find(&self.event).is_some() {
             self.usage = whole(&self.event).or(self.usage);
         }
         if !self.event_incomplete && self.seeks_ids {
@@ -183,8 +198,7 @@ fn field<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 /// Whether an event is the one that ends a stream: OpenAI's, Anthropic's, or that of a response. Within a text the quotes of the
 /// names would be escaped.
 fn is_last(event: &[u8]) -> bool {
-    let names = [&b"\"message_stop\""[..], b"\"response.completed\""];
-    event.trim_ascii() == b"[DONE]" || names.iter().any(|name| memmem::find(event, name).is_some())
+    event.trim_ascii() == b"[DONE]" || LAST.iter().any(|name| name.find(event).is_some())
 }
 
 /// The usage of an answer that came whole, or of one event of a stream: at its top, or in the `response` that a Responses event

@@ -131,6 +131,7 @@ impl Admin {
                 "homing: nothing answers at {url}: {}. Is Homing running there? Its admin address is `admin.address` \
                  of its configuration: name that with --config FILE, or the address with --admin URL",
                 match error {
+                    // Without the word that ureq puts before it.
                     ureq::Error::Io(error) => error.to_string(),
                     error => error.to_string(),
                 }

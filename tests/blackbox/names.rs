@@ -109,8 +109,8 @@ async fn the_client_reads_the_name_it_used_wherever_the_answer_is_cut() {
     ];
     let streams = [
         "data: {\"model\":\"m\",\"choices\":[{\"delta\":{\"content\":\"é\"}}]}\n\n: keep-alive\n\ndata: {\"choices\":[],\"model\":\"m\"}\n\ndata: [DONE]\n\n",
-        "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"content\":[],\"model\":\"m\",\"usage\":{\"model\":\"m\"}}}\r\n\r\nevent: ping\ndata: {\"type\":\"ping\"}\n\n",
-        "event: response.created\ndata: {\"response\":{\"id\":\"resp_1\",\"model\":\"m\",\"tools\":[{\"model\":\"m\"}]},\"type\":\"response.created\"}\n\n",
+        "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"content\":[],\"model\":\"m\",\"usage\":{\"model\":\"m\"}}}\r\n\r\nevent: ping\ndata: {\"type\":\"ping\"}\n\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"n\"}}\n\n",
+        "event: response.created\ndata: {\"response\":{\"id\":\"resp_1\",\"model\":\"m\",\"tools\":[{\"model\":\"m\"}]},\"type\":\"response.created\"}\n\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"n\"}\n\n",
     ];
     let renamed = |text: &str| {
         // At the top and in a message or response, which is what comes first in each event of these.

@@ -148,7 +148,7 @@ fn edge_service(edge: Edge, addresses: &[SocketAddr]) -> Service<Edge> {
     options.tcp_keepalive = Some(tcp_keepalive());
     for address in addresses {
         let listener = ListenerConfig::tcp(address.to_string()).tcp_socket_options(options.clone());
-        // Whoever reads a connection, the turnstile, TLS or HTTP/2, has a buffer of its own.
+        // Whoever reads a connection, the gate, TLS or HTTP/2, has a buffer of its own.
         service.add_listener(listener.l4_buffer(L4BufferSettings::default().read(0)));
     }
     service

@@ -9,6 +9,7 @@ use pingora_timeout::timeout;
 
 use super::buffered::Reservation;
 use super::error::OwnError;
+use super::turnstile::{AnnouncedBody, Turnstile};
 use crate::config::Limits;
 use crate::metrics::METRICS;
 
@@ -34,11 +35,36 @@ pub async fn read(
     if expects_continue(session) {
         answer_continue(session).await?;
     }
-    let all = read_all(session, reservation, limits, announced);
+    let body = Turnstile::body(session);
+    let all = async {
+        match body {
+            Some(body) => read_announced(session, body, reservation, limits).await,
+            None => read_pieces(session, reservation, limits, announced).await,
+        }
+    };
     timeout(limits.body_read, all).await.unwrap_or_else(|_| Err(too_slow(limits)))
 }
 
-async fn read_all(
+/// A body over HTTP/1 whose length its head announced is read where it arrives.
+async fn read_announced(
+    session: &mut ServerSession,
+    body: AnnouncedBody,
+    reservation: &mut Reservation,
+    limits: &Limits,
+) -> Result<Bytes, OwnError> {
+    let mut here = 0;
+    while here < body.length {
+        let more = body.arrives(here).await.map_err(|_| unreadable(session))?;
+        hold(reservation, (more - here) as u64, limits)?;
+        here = more;
+    }
+    // It is read: Pingora, which has not begun to, would wait for it.
+    session.req_header_mut().remove_header(&header::CONTENT_LENGTH);
+    Ok(body.take())
+}
+
+/// Any other is what Pingora makes of it, piece by piece.
+async fn read_pieces(
     session: &mut ServerSession,
     reservation: &mut Reservation,
     limits: &Limits,
@@ -51,20 +77,13 @@ async fn read_all(
         let chunk = match session.read_request_body().await {
             Ok(Some(chunk)) => chunk,
             Ok(None) => break,
-            Err(_) => {
-                // Pingora takes some broken bodies for finished: what follows is no request.
-                session.set_keepalive(None);
-                return Err(OwnError::UnreadableBody);
-            }
+            Err(_) => return Err(unreadable(session)),
         };
         length += chunk.len() as u64;
         if length > limits.body_bytes {
             return Err(too_large(limits));
         }
-        if !reservation.grow(chunk.len() as u64, limits.buffered_bytes) {
-            METRICS.limits_hit.with_label_values(&["buffered"]).inc();
-            return Err(OwnError::Overloaded);
-        }
+        hold(reservation, chunk.len() as u64, limits)?;
         // A body that came in one piece is used as it is.
         match (first.take(), all.is_empty()) {
             (None, true) => first = Some(chunk),
@@ -77,6 +96,20 @@ async fn read_all(
         }
     }
     Ok(first.unwrap_or_else(|| all.freeze()))
+}
+
+fn hold(reservation: &mut Reservation, bytes: u64, limits: &Limits) -> Result<(), OwnError> {
+    if !reservation.grow(bytes, limits.buffered_bytes) {
+        METRICS.limits_hit.with_label_values(&["buffered"]).inc();
+        return Err(OwnError::Overloaded);
+    }
+    Ok(())
+}
+
+fn unreadable(session: &mut ServerSession) -> OwnError {
+    // Pingora takes some broken bodies for finished: what follows is no request.
+    session.set_keepalive(None);
+    OwnError::UnreadableBody
 }
 
 /// Reads on what a refused client still sends, for a while: a connection closed on unread bytes loses the answer.

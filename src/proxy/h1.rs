@@ -9,11 +9,12 @@ use pingora::apps::{HttpPersistentSettings, HttpServerApp};
 use pingora::protocols::Stream;
 use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
-use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
 
 use super::connection::Edge;
 use super::error::OwnError;
+use super::gate::Gate;
 use super::turnstile::Turnstile;
 use crate::metrics::METRICS;
 use crate::panics::contained;
@@ -25,7 +26,7 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// Serves until the connection ends; `deadline` is for its first head.
 pub async fn serve(edge: &Edge, stream: Stream, deadline: Instant, shutdown: &ShutdownWatch) {
-    let mut stream = Turnstile::new(stream);
+    let mut gate = Gate::new(stream);
     let mut settings: Option<HttpPersistentSettings> = None;
     let mut deadline = Some(deadline);
     loop {
@@ -34,7 +35,7 @@ pub async fn serve(edge: &Edge, stream: Stream, deadline: Instant, shutdown: &Sh
             tokio::select! {
                 // What has come already is served.
                 biased;
-                () = stream.begins() => true,
+                () = gate.begins() => true,
                 () = edge.farewell(shutdown) => false,
             }
         };
@@ -49,18 +50,18 @@ pub async fn serve(edge: &Edge, stream: Stream, deadline: Instant, shutdown: &Sh
         }
         let limits = edge.limits();
         let due = deadline.take().map_or(limits.header_read, left);
-        let Ok(head) = pingora_timeout::timeout(due, contained(stream.head(&limits))).await else {
+        let Ok(head) = pingora_timeout::timeout(due, contained(gate.head(&limits))).await else {
             METRICS.limits_hit.with_label_values(&["header_read"]).inc();
             let error = OwnError::HeaderTimeout { seconds: limits.header_read.as_secs() };
-            return refuse(stream, error).await;
+            return refuse(gate, error).await;
         };
         let head = match head {
             Ok(Ok(Some(head))) => head,
             Ok(Ok(None)) => return,
-            Ok(Err(fault)) => return refuse(stream, error_of(fault)).await,
-            Err(_) => return refuse(stream, OwnError::Internal).await,
+            Ok(Err(fault)) => return refuse(gate, error_of(fault)).await,
+            Err(_) => return refuse(gate, OwnError::Internal).await,
         };
-        let mut session = ServerSession::new_http1(Box::new(stream));
+        let mut session = ServerSession::new_http1(Box::new(Turnstile::new(gate)));
         match settings.take() {
             Some(settings) => settings.apply_to_session(&mut session),
             None => session.set_keepalive((!*shutdown.borrow()).then_some(edge.idle().as_secs())),
@@ -69,11 +70,9 @@ pub async fn serve(edge: &Edge, stream: Stream, deadline: Instant, shutdown: &Sh
         session.set_pipelined_prefix(head);
         let Some(ended) = edge.proxy.process_new_http(session, shutdown).await else { return };
         let (reusable, kept) = ended.consume();
-        let Ok(same) = reusable.into_any().downcast::<Turnstile>() else { return };
-        if !same.is_free() {
-            return;
-        }
-        (stream, settings) = (*same, kept);
+        let Ok(turnstile) = reusable.into_any().downcast::<Turnstile>() else { return };
+        let Some(same) = turnstile.into_gate().filter(Gate::is_free) else { return };
+        (gate, settings) = (same, kept);
     }
 }
 
@@ -98,11 +97,11 @@ fn error_of(fault: Fault) -> OwnError {
 }
 
 /// Answers a request that is not let through, and closes.
-async fn refuse(mut stream: Turnstile, error: OwnError) {
-    let dialect = head::dialect(stream.refused());
-    tell(&mut stream, error, dialect).await;
+async fn refuse(mut gate: Gate, error: OwnError) {
+    let dialect = head::dialect(gate.refused());
+    tell(&mut gate.stream, error, dialect).await;
     let mut rest = [0; 1024];
-    let linger = async { while stream.read_raw(&mut rest).await.is_ok_and(|read| read > 0) {} };
+    let linger = async { while gate.stream.read(&mut rest).await.is_ok_and(|read| read > 0) {} };
     // Whether the client closed or the time is over: nothing is left to do.
     let _ = timeout(LINGER, linger).await;
 }

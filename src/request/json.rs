@@ -1,14 +1,16 @@
 //! Walks JSON without building it.
 //!
-//! Values are skipped as raw text, without recursion, so nesting costs neither stack nor time. Strings are read as bytes, because
-//! clients cut text inside a surrogate pair and a lone `\ud800` must not make a whole request unreadable. So a bare control character
-//! in a string passes too: the engine says what it thinks of it.
+//! Values are skipped as raw text ([`Reader`]), without recursion, so nesting costs neither stack nor time. Strings are read as
+//! bytes, because clients cut text inside a surrogate pair and a lone `\ud800` must not make a whole request unreadable. So a bare
+//! control character in a string passes too: the engine says what it thinks of it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Visitor};
 use serde_json::value::RawValue;
+
+use super::json_reader::Reader;
 
 /// How many elements of a list are looked at. Conversations start with the first few; a longer list is hostile or of no interest.
 const ELEMENTS_MAX: usize = 256;
@@ -17,12 +19,26 @@ const ELEMENTS_MAX: usize = 256;
 ///
 /// None where the text is not exactly one JSON object, or a named field is not UTF-8.
 pub fn fields<'a, const N: usize>(json: &'a [u8], names: [&str; N]) -> Option<[Option<&'a str>; N]> {
-    // serde_json would say what it found instead, and copy all of it into its message.
-    json.trim_ascii_start().starts_with(b"{").then_some(())?;
-    let mut reader = serde_json::Deserializer::from_slice(json);
-    let fields = reader.deserialize_map(Fields { names }).ok()?;
-    reader.end().ok()?;
-    Some(fields)
+    let mut reader = Reader::new(json);
+    reader.enter(b'{')?;
+    let mut fields = [None; N];
+    let mut more = !reader.leave_if(b'}');
+    while more {
+        let key = reader.key()?;
+        let value = &json[reader.value()?];
+        if let Some(index) = place(&json[key], &names) {
+            fields[index] = Some(simdutf8::basic::from_utf8(value).ok()?);
+        }
+        more = reader.goes_on(b'}')?;
+    }
+    reader.is_at_end().then_some(fields)
+}
+
+/// The place of a key, a string in its quotes, among the names.
+fn place(key: &[u8], names: &[&str]) -> Option<usize> {
+    let is_plain = memchr::memchr(b'\\', key).is_none();
+    let key = if is_plain { Cow::Borrowed(&key[1..key.len() - 1]) } else { bytes(key)? };
+    names.iter().position(|name| name.as_bytes() == &*key)
 }
 
 /// Whether all fields of an object but the one called `name` fulfil `rest`. False also where the text is no object.
@@ -32,18 +48,33 @@ pub fn only(json: &str, name: &str, rest: impl Fn(&str) -> bool) -> bool {
 }
 
 /// The first thing that `pick` finds in the elements of a list. None also where the text is no list.
-pub fn find_element<'a, T>(json: &'a str, pick: impl FnMut(&'a str) -> Option<T>) -> Option<T> {
-    json.starts_with('[').then_some(())?;
-    let mut found = None;
-    // Stopping early leaves the rest of the list unread, which serde_json reports as an error: what was found is what counts.
-    let _ = serde_json::Deserializer::from_str(json).deserialize_seq(Elements { pick, found: &mut found });
-    found
+pub fn find_element<'a, T>(json: &'a str, mut pick: impl FnMut(&'a str) -> Option<T>) -> Option<T> {
+    let mut reader = Reader::new(json.as_bytes());
+    reader.enter(b'[')?;
+    if reader.leave_if(b']') {
+        return None;
+    }
+    for _ in 0..ELEMENTS_MAX {
+        let found = pick(json.get(reader.value()?)?);
+        if found.is_some() || !reader.goes_on(b']')? {
+            return found;
+        }
+    }
+    None
 }
 
 /// A string's text; None where the value is not a string. A lone surrogate becomes U+FFFD.
 pub fn text(json: &str) -> Option<Cow<'_, str>> {
-    json.starts_with('"').then_some(())?;
-    serde_json::Deserializer::from_str(json).deserialize_bytes(Text).ok()
+    Some(match bytes(json.as_bytes())? {
+        Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
+        Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
+    })
+}
+
+/// What a string says.
+fn bytes(json: &[u8]) -> Option<Cow<'_, [u8]>> {
+    json.starts_with(b"\"").then_some(())?;
+    serde_json::Deserializer::from_slice(json).deserialize_bytes(Said).ok()
 }
 
 /// A text as a JSON string, in its quotes.
@@ -82,92 +113,20 @@ fn head_end(json: &str, chars_max: usize) -> Option<usize> {
     chars.next().map(|(at, _)| at)
 }
 
-struct Fields<'n, const N: usize> {
-    names: [&'n str; N],
-}
+struct Said;
 
-impl<'a, const N: usize> Visitor<'a> for Fields<'_, N> {
-    type Value = [Option<&'a str>; N];
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-        let mut values = [None; N];
-        while let Some(name) = map.next_key_seed(Name(&self.names))? {
-            match name {
-                Some(index) => values[index] = Some(map.next_value::<&RawValue>()?.get()),
-                None => _ = map.next_value::<IgnoredAny>()?,
-            }
-        }
-        Ok(values)
-    }
-}
-
-/// Reads a key as its place among the names.
-struct Name<'n>(&'n [&'n str]);
-
-impl<'a> DeserializeSeed<'a> for Name<'_> {
-    type Value = Option<usize>;
-
-    fn deserialize<D: Deserializer<'a>>(self, key: D) -> Result<Self::Value, D::Error> {
-        key.deserialize_bytes(self)
-    }
-}
-
-impl Visitor<'_> for Name<'_> {
-    type Value = Option<usize>;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a key")
-    }
-
-    fn visit_bytes<E>(self, key: &[u8]) -> Result<Self::Value, E> {
-        Ok(self.0.iter().position(|name| name.as_bytes() == key))
-    }
-}
-
-struct Elements<'f, F, T> {
-    pick: F,
-    found: &'f mut Option<T>,
-}
-
-impl<'a, T, F: FnMut(&'a str) -> Option<T>> Visitor<'a> for Elements<'_, F, T> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a list")
-    }
-
-    fn visit_seq<S: SeqAccess<'a>>(mut self, mut list: S) -> Result<(), S::Error> {
-        for _ in 0..ELEMENTS_MAX {
-            let Some(element) = list.next_element::<&RawValue>()? else {
-                break;
-            };
-            *self.found = (self.pick)(element.get());
-            if self.found.is_some() {
-                break;
-            }
-        }
-        Ok(())
-    }
-}
-
-struct Text;
-
-impl<'a> Visitor<'a> for Text {
-    type Value = Cow<'a, str>;
+impl<'a> Visitor<'a> for Said {
+    type Value = Cow<'a, [u8]>;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("a string")
     }
 
     fn visit_borrowed_bytes<E>(self, bytes: &'a [u8]) -> Result<Self::Value, E> {
-        Ok(String::from_utf8_lossy(bytes))
+        Ok(Cow::Borrowed(bytes))
     }
 
     fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Self::Value, E> {
-        Ok(Cow::Owned(String::from_utf8_lossy(bytes).into_owned()))
+        Ok(Cow::Owned(bytes.to_owned()))
     }
 }

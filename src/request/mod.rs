@@ -5,6 +5,7 @@ pub mod endpoint;
 pub mod event;
 pub mod head;
 mod json;
+mod json_reader;
 pub mod key;
 pub mod multipart;
 pub mod peek;

@@ -82,6 +82,22 @@ fn values_of_another_type_are_absent() {
     assert!(read("{}").model.is_none());
 }
 
+#[test]
+fn a_string_ends_with_the_first_quote_that_no_backslash_escapes() {
+    for (text, said) in [
+        (r"", ""),
+        (r"\\", r"\"),
+        (r#"\\\""#, r#"\""#),
+        (r#"a\"b\\\"c"#, r#"a"b\"c"#),
+        ("a\u{1}\tb", "a\u{1}\tb"),
+        (r#"],}\",\"model\":\"no"#, r#"],}","model":"no"#),
+    ] {
+        let body = format!(r#"{{"tools":[{{"x":"{text}"}},-0.5e+7,{{}},[]],"user":"{text}","model":"m"}}"#);
+        let peek = read(&body);
+        assert_eq!((peek.model.as_deref(), peek.user.as_deref()), (Some("m"), Some(said)), "{body}");
+    }
+}
+
 /// Clients cut text in the middle of a surrogate pair.
 #[test]
 fn a_lone_surrogate_makes_nothing_unreadable() {
@@ -116,6 +132,23 @@ fn what_is_not_one_object_is_not_json() {
         "{\"a\":1,}",
         "{'a':1}",
         "model=m",
+        r#"{"a" 1}"#,
+        r#"{"a":1 "b":2}"#,
+        r#"{"a":[1,]}"#,
+        r#"{"a":[1}"#,
+        r#"{"a":{"b":1]}"#,
+        r#"{"a":{"b"}}"#,
+        r#"{"a":{1:2}}"#,
+        r#"{"a":tru}"#,
+        r#"{"a":01}"#,
+        r#"{"a":1.}"#,
+        r#"{"a":1e}"#,
+        r#"{"a":-}"#,
+        r#"{"a":+1}"#,
+        r#"{"a":"\q"}"#,
+        r#"{"a":"\u12g4"}"#,
+        r#"{"a":"\""#,
+        r#"{"a":"b"#,
     ] {
         assert_eq!(peek(body.as_bytes()).err(), Some(NotJson), "{body}");
     }

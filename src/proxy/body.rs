@@ -9,12 +9,10 @@ use pingora_timeout::timeout;
 
 use super::buffered::Reservation;
 use super::error::OwnError;
+use super::gate::BODY_ROOM;
 use super::turnstile::{AnnouncedBody, Turnstile};
 use crate::config::Limits;
 use crate::metrics::METRICS;
-
-/// Room made at once for a body whose length is announced; an honest long one grows from there.
-const FIRST_ROOM: u64 = 1 << 20;
 
 /// A body that was refused is still read for this long, so that the client gets to see the refusal.
 const LINGER: Duration = Duration::from_secs(2);
@@ -88,7 +86,7 @@ async fn read_pieces(
         match (first.take(), all.is_empty()) {
             (None, true) => first = Some(chunk),
             (Some(earlier), _) => {
-                all.reserve(announced.unwrap_or(0).min(FIRST_ROOM) as usize);
+                all.reserve(announced.unwrap_or(0).min(BODY_ROOM as u64) as usize);
                 all.extend_from_slice(&earlier);
                 all.extend_from_slice(&chunk);
             }

@@ -21,8 +21,8 @@ use crate::request::head::{self, Fault, Framing, Scanner};
 /// Read at once where it is not known how much belongs together.
 const PIECE: usize = 4 << 10;
 
-/// Room made at once for a body whose length is announced; an honest long one grows from there.
-const BODY_ROOM: usize = 1 << 20;
+/// Room made at once for a body whose length is announced, in bytes; an honest long one grows from there.
+pub const BODY_ROOM: usize = 1 << 20;
 
 /// See the [module](self).
 pub struct Gate {
@@ -188,7 +188,8 @@ impl Gate {
         let length = self.known_length().unwrap_or(0).min(self.ahead.len());
         self.body = Body::Length(0);
         let body = self.ahead.split_to(length).freeze();
-        self.forget_if_read();
+        // What came behind it is in a piece of its own from now on: it would keep the body's memory as long as it stays.
+        self.ahead = BytesMut::from(&self.ahead[..]);
         body
     }
 

@@ -171,6 +171,32 @@ async fn pipelined_requests_are_answered_in_order() {
     assert!(bodies == [0, 2, 4].map(|n| asks[n].body.clone()), "the bodies differ");
 }
 
+/// Once a stream has said something its request is not sent again, and is not kept: whatever stands behind it.
+#[tokio::test]
+async fn a_body_is_not_kept_for_what_is_pipelined_behind_it() {
+    const BODY: usize = 8 << 20;
+    const CLIENTS: u64 = 16;
+    let engine = Engine::start().await;
+    let balancer = Balancer::start(one_model([&engine], json!({}))).await;
+    let gate = Gate::shut();
+    let event = "data: {\"choices\":[{\"delta\":{\"content\":\"Do\"}}]}\n\n";
+    let answer = Answer::new().send(answer::stream_head()).send(answer::chunk(event.as_bytes())).wait(&gate).close();
+    engine.answers(move |_| answer.clone());
+    let ask = Ask::chat("m", &"x".repeat(BODY)).streamed();
+    let before = balancer.resident_bytes();
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let mut client = balancer.client().await;
+        client.send_bytes(&[ask.head_bytes(), ask.body_bytes(), b"P".to_vec()].concat()).await;
+        assert_eq!(client::status(&client.head().await), 200);
+        assert_eq!(client.piece().await.as_deref(), Some(event));
+        clients.push(client);
+    }
+    // The allocator keeps some of what it was given back.
+    let held = balancer.resident_bytes().saturating_sub(before);
+    assert!(held < CLIENTS / 2 * BODY as u64, "{held} bytes");
+}
+
 /// Two framings in one request: whatever is made of it, no second request comes out of it.
 #[tokio::test]
 async fn two_framings_smuggle_nothing() {

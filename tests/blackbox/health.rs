@@ -90,6 +90,7 @@ async fn a_replica_not_yet_scraped_counts_as_up() {
     let balancer = Balancer::start(config).await;
     for n in 0..4 {
         balancer.ask(&ask(n)).await.is("placed").from(&engines[n % 2]);
+        balancer.idle().await;
     }
     assert!(balancer.routing().await.replicas().iter().all(|row| row["reading_age_s"].is_null()));
 }

@@ -73,7 +73,7 @@ impl Reloader {
 
 /// Has SIGHUP change nothing until the process serves: by itself it would end a process that has yet to heed it, one that waits
 /// to take over too.
-pub fn not_yet() {
+pub fn ignore_hangups() {
     // SAFETY: no code of ours runs at the signal.
     unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
 }

@@ -46,7 +46,7 @@ const POOL_SIZE: usize = 1024;
 /// the process to take over from does not hand over, or the system gives no thread.
 pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
     panics::watch();
-    reload::not_yet();
+    reload::ignore_hangups();
     let config = Config::load(path).map_err(|faults| faults.sentence())?;
     config.server.state_file.as_deref().map(state::check_place).transpose()?;
     let place = upgrade::place(&config, path);

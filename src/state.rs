@@ -32,7 +32,7 @@ const WRITE_EVERY: Duration = Duration::from_secs(60);
 const MARK: [u8; 8] = *b"homing\0s";
 
 /// Of the form of what follows: another one is not read.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// How much of the room is filled where not all has room: not all conversations take the same.
 const CUT: f64 = 0.9;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use homing::routing::{Admission, Ask, EngineSpec, Key, Recovery, Router, Settings, State, Time, Tokens, Verdict};
+use homing::routing::{
+    Admission, Ask, EngineSpec, Key, Reading, Recovery, Router, Settings, State, Time, Tokens, Verdict,
+};
 
 const S: Duration = Duration::from_secs(1);
 
@@ -80,19 +82,21 @@ fn the_word_of_the_configuration_is_as_old_as_before() {
     }
 }
 
+/// A turn of a conversation; the name of the engine that it goes to.
+fn serves(router: &mut Router, key: u128, now: Time) -> String {
+    match router.route(&Ask { bytes: 1000, ..Ask::of(Some(Key::new(key << 64))) }, now) {
+        Some(Verdict::Go(turn)) => {
+            router.finish(&turn, Some(Tokens { prompt: 5_000, cached: Some(0), completion: 100 }), now);
+            router.engine_name(turn.target.engine).to_owned()
+        }
+        other => panic!("there is room: {other:?}"),
+    }
+}
+
 #[test]
 fn it_is_filled_gently() {
     for meanwhile in [None, Some("c")] {
         let mut router = router();
-        let serves = |router: &mut Router, key: u128, now: Time| match router
-            .route(&Ask { bytes: 1000, ..Ask::of(Some(Key::new(key << 64))) }, now)
-        {
-            Some(Verdict::Go(turn)) => {
-                router.finish(&turn, Some(Tokens { prompt: 5_000, cached: Some(0), completion: 100 }), now);
-                router.engine_name(turn.target.engine).to_owned()
-            }
-            other => panic!("there is room: {other:?}"),
-        };
         let others = meanwhile.map_or(engines(1, ["b"]), |name| engines(1, ["b", name]));
         router.configure(settings(), &others, Time(0) + 60 * S);
         (0..60).for_each(|key| _ = serves(&mut router, key, Time(0) + 61 * S));
@@ -101,4 +105,57 @@ fn it_is_filled_gently() {
         let there = (100..120).filter(|key| serves(&mut router, *key, back) == "a").count();
         assert_eq!(there, 1, "one of twenty that come at once");
     }
+}
+
+/// It had restarted just before it left. Once it has been away for long, it is as new as any, and not filled gently.
+#[test]
+fn one_that_left_while_it_was_filled_gently_is_new_after_long() {
+    let mut router = router();
+    let started = |second: f64| [Reading { process_start_s: Some(second), ..Reading::default() }];
+    router.read(0, &started(1.0), Time(0));
+    assert!(router.read(0, &started(2.0), Time(0)));
+    let left = Time(0) + 60 * S;
+    router.configure(settings(), &engines(1, ["b"]), left);
+    let back = left + 601 * S;
+    (0..60).for_each(|key| _ = serves(&mut router, key, back));
+    router.configure(settings(), &engines(1, ["b", "a"]), back);
+    let there = (100..120).filter(|key| serves(&mut router, *key, back) == "a").count();
+    assert_eq!(there, 20, "all that come go where the least is");
+}
+
+/// What becomes of a try from before it left says nothing of it, however long it was away, and whoever has its place.
+#[test]
+fn a_try_from_before_says_nothing_of_it() {
+    for seconds in [5, 601] {
+        for (stays, again) in [(["a", "b"], "a"), (["b", "c"], "c")] {
+            let mut router = router();
+            let before = router.attempt(0);
+            router.configure(settings(), &engines(1, ["b"]), Time(0) + 60 * S);
+            let back = Time(0) + (60 + seconds) * S;
+            router.configure(settings(), &engines(1, stays), back);
+            let engine = router.engine(again).expect("it is configured");
+            assert_eq!(engine, before.engine, "it has the place");
+            (0..5).for_each(|_| _ = router.failed(&before, back));
+            assert_eq!(router.state(engine), State::Up, "{seconds}, {again}");
+            // Nor does a late answer, once it is left alone for what has failed since.
+            (0..5).for_each(|_| _ = router.failed(&router.attempt(engine), back));
+            assert!(!router.answered(&before));
+            assert_eq!(router.state(engine), State::Suspect, "{seconds}, {again}");
+        }
+    }
+}
+
+/// Those that left first are forgotten, and counted unless they have been away for long.
+#[test]
+fn the_limit_on_those_away_is_counted() {
+    let name = |index: usize| EngineSpec { name: format!("e{index}"), data_parallel_size: 1 };
+    let many: Vec<EngineSpec> = (0..4097).map(name).collect();
+    let mut router = Router::new(settings(), &many);
+    let forgotten = |router: &mut Router, now: Time| router.snapshot(now).away_forgotten;
+    router.configure(settings(), &many[4096..], Time(0));
+    assert_eq!(forgotten(&mut router, Time(0)), 0);
+    router.configure(settings(), &engines(1, ["a"]), Time(0) + S);
+    assert_eq!(forgotten(&mut router, Time(0) + S), 1);
+    router.configure(settings(), &engines(1, ["b"]), Time(0) + 700 * S);
+    assert_eq!(forgotten(&mut router, Time(0) + 700 * S), 1, "all the others are due to be forgotten");
 }

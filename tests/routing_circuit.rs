@@ -143,6 +143,18 @@ fn a_failure_of_a_request_sent_before_it_opened_doubles_no_pause() {
     assert_eq!((router.state(0), router.snapshot(s(12)).replicas[0].circuit_opened), (State::Up, 1));
 }
 
+/// What was sent to the process before says nothing of the one that has started since.
+#[test]
+fn a_late_failure_from_before_a_restart_counts_for_nothing() {
+    let mut router = router(2);
+    let with = |process_start_s| homing::routing::Reading { process_start_s, ..Default::default() };
+    router.read(0, &[with(Some(1.0))], Time(0));
+    let sent_before = router.attempt(0);
+    assert!(router.read(0, &[with(Some(2.0))], s(1)));
+    (0..5).for_each(|_| assert!(!router.failed(&sent_before, s(1))));
+    assert_eq!((router.state(0), router.snapshot(s(1)).replicas[0].circuit_opened), (State::Up, 0));
+}
+
 #[test]
 fn a_conversation_moves_and_says_why() {
     let mut router = router(2);

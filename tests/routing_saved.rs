@@ -96,6 +96,47 @@ fn an_engine_that_is_found_only_later_drains_as_before() {
     assert_eq!(states, [State::Draining, State::Up]);
 }
 
+/// It was told to drain and then removed. Within ten minutes of that it is taken for the one that was there, over a restart too.
+#[test]
+fn one_that_was_away_for_long_comes_back_as_a_new_one() {
+    for (before_restart, restart, drains) in
+        [(1, 1, State::Draining), (11, 1, State::Up), (1, 11, State::Up), (11, 11, State::Up)]
+    {
+        for found_later in [false, true] {
+            let mut before = router(&["a", "b"]);
+            before.set_draining(0, true);
+            before.configure(settings(), &engines(&["b"]), BEFORE);
+            let saved = written(&before, BEFORE + before_restart * MINUTE);
+            let mut after = router(if found_later { &["b"] } else { &["b", "a"] });
+            after.restore(&saved, restart * MINUTE, AFTER);
+            after.configure(settings(), &engines(&["b", "a"]), AFTER);
+            let state = after.state(after.engine("a").expect("it is configured"));
+            assert_eq!(state, drains, "{before_restart} min, then {restart} min, {found_later}");
+        }
+    }
+}
+
+/// The one of before was drained and had one rank; the one of now has three, and is in use.
+#[test]
+fn two_of_one_name_are_told_apart() {
+    let with = |ranks| vec![EngineSpec { name: "a".into(), data_parallel_size: ranks }];
+    let reading = |capacity| Reading { capacity_tokens: Some(capacity), ..Reading::default() };
+    for (first, second) in [(1, 3), (3, 1)] {
+        let mut before = Router::new(settings(), &with(first));
+        before.set_draining(0, true);
+        before.read(0, &vec![reading(1000); first as usize], BEFORE);
+        before.configure(settings(), &with(second), BEFORE);
+        let now = before.engine("a").expect("it is configured");
+        before.set_draining(now, false);
+        before.read(now, &vec![reading(2000); second as usize], BEFORE);
+        let mut after = Router::new(settings(), &with(second));
+        after.restore(&written(&before, BEFORE), NO_TIME, AFTER);
+        assert_eq!(after.state(0), State::Up);
+        let capacities: Vec<_> = after.snapshot(AFTER).replicas.iter().map(|replica| replica.capacity_tokens).collect();
+        assert_eq!(capacities, vec![Some(2000); second as usize]);
+    }
+}
+
 #[test]
 fn what_is_too_old_is_left_out_by_the_time_that_passed_everywhere() {
     let mut before = router(&["a"]);

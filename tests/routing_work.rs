@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use homing::routing::{
-    Admission, Ask, Attempt, EngineSpec, Key, Pin, Recovery, Retry, Router, Settings, Suspicion, Time, Tokens, Turn,
-    Verdict,
+    Admission, Ask, Attempt, EngineSpec, Key, Pin, Reading, Recovery, Retry, Router, Settings, Suspicion, Time, Tokens,
+    Turn, Verdict,
 };
 
 fn router(ranks: &[u32]) -> Router {
@@ -38,22 +38,21 @@ fn goes(router: &mut Router, ask: &Ask, now: Time) -> Turn {
 #[test]
 fn the_longest_prompt_counts_until_it_is_read() {
     let mut router = router(&[1]);
-    assert_eq!(router.reading_time(0), None);
+    assert_eq!(router.reading_time(0), Duration::ZERO);
     let start = Time(0);
     // 0.3 tokens a byte and 5,000 tokens a second are assumed.
     let mut long = goes(&mut router, &of(1, 1_000_000), start);
-    let alone = router.reading_time(0).expect("something is in flight");
+    let alone = router.reading_time(0);
     assert!((55.0..65.0).contains(&alone.as_secs_f64()), "{alone:?}");
     // Those that wait beside it make it no longer.
     let shorter: Vec<Turn> = (2..50).map(|key| goes(&mut router, &of(key, 500_000), start)).collect();
-    assert_eq!(router.reading_time(0), Some(alone));
+    assert_eq!(router.reading_time(0), alone);
     router.began(&mut long, start + Duration::from_secs(1));
-    let shortened = router.reading_time(0).expect("others are in flight");
+    let shortened = router.reading_time(0);
     assert!(shortened < alone * 6 / 10, "{shortened:?}");
     shorter.iter().for_each(|turn| _ = router.finish(turn, None, start));
-    assert_eq!(router.reading_time(0), Some(Duration::ZERO));
+    assert_eq!(router.reading_time(0), Duration::ZERO);
     router.finish(&long, None, start);
-    assert_eq!(router.reading_time(0), None);
 }
 
 /// A model that reads slowly is given more time.
@@ -62,7 +61,7 @@ fn the_rate_is_learned() {
     let mut router = router(&[1]);
     let time = |router: &mut Router, now: Time| {
         let turn = goes(router, &of(100, 1_000_000), now);
-        let time = router.reading_time(0).expect("something is in flight");
+        let time = router.reading_time(0);
         router.finish(&turn, None, now);
         time
     };
@@ -132,6 +131,25 @@ fn one_that_has_come_back_may_be_tried_again() {
     router.set_suspect(second.target.engine, None);
     router.set_suspect(third.target.engine, silent);
     assert!(router.could_go_elsewhere(&ask, &tried), "and so may the second");
+    router.finish(&third, None, Time(0));
+}
+
+/// Its metrics alone say that it has restarted: whoever tried it before may try it once more.
+#[test]
+fn one_that_has_restarted_may_be_tried_again() {
+    let mut router = router(&[1, 1]);
+    let ask = of(1, 1000);
+    let started = |second: f64| [Reading { process_start_s: Some(second), ..Reading::default() }];
+    let first = goes(&mut router, &ask, Time(0));
+    let mut tried = vec![router.attempt(first.target.engine)];
+    router.read(first.target.engine, &started(1.0), Time(0));
+    let second = router.retry(&ask, &first, &tried, Retry::Unreachable, Time(0)).expect("the other is left");
+    tried.push(router.attempt(second.target.engine));
+    assert!(!router.could_go_elsewhere(&ask, &tried));
+    assert!(router.read(first.target.engine, &started(2.0), Time(0)));
+    assert!(router.could_go_elsewhere(&ask, &tried));
+    let third = router.retry(&ask, &second, &tried, Retry::Unreachable, Time(0)).expect("the first has restarted");
+    assert_eq!(third.target, first.target);
     router.finish(&third, None, Time(0));
 }
 

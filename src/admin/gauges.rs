@@ -42,6 +42,7 @@ fn set_model(model: &Model) {
         ("places", snapshot.admission.places_dropped),
         ("caches", snapshot.caches.untracked),
         ("lost", snapshot.lost_forgotten),
+        ("away", snapshot.away_forgotten),
     ];
     for (limit, count) in limits {
         METRICS.fleet.limits_hit.with_label_values(&[model.label(), limit]).inc_by(count);

@@ -6,6 +6,7 @@ use arc_swap::ArcSwapOption;
 use pingora::upstreams::peer::HttpPeer;
 
 use super::life::Life;
+use super::resting::Resting;
 use super::transport::{CONNECT_MAX, Transport};
 use crate::config::{self, Secret};
 
@@ -18,6 +19,8 @@ pub struct Engine {
     pub name: String,
     /// Whether it does anything for those who wait for it.
     pub life: Life,
+    /// Requests in flight there that it has nothing to do for.
+    pub resting: Resting,
     api_key: ArcSwapOption<Secret>,
     transport: Transport,
     host: String,
@@ -36,6 +39,7 @@ impl Engine {
         Engine {
             name: engine.url.name(),
             life: Life::default(),
+            resting: Resting::default(),
             api_key: ArcSwapOption::from_pointee(engine.api_key.clone()),
             transport: Transport::new(engine),
             host,
@@ -45,6 +49,11 @@ impl Engine {
             answered: AtomicBool::new(false),
             checking: AtomicBool::new(false),
         }
+    }
+
+    /// One in the place of another in its router, which counts what is in flight at both.
+    pub(super) fn in_place_of(before: &Engine, engine: &config::Engine) -> Engine {
+        Engine { resting: before.resting.clone(), ..Engine::new(engine) }
     }
 
     /// The key that requests to it carry instead of the client's.

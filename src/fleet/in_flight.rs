@@ -217,6 +217,11 @@ impl InFlight {
         self.engine.life.sign();
     }
 
+    /// Whether it is counted among those in flight at its engine.
+    pub fn is_counted(&self) -> bool {
+        self.counted_in
+    }
+
     /// The engine that it is sent to now.
     pub fn engine(&self) -> Arc<Engine> {
         self.engine.clone()

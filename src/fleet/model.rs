@@ -126,7 +126,7 @@ impl Model {
                 Some(place) => {
                     // Whether it hangs is known of the one before alone, which nobody looks at any more.
                     router.set_suspect(index, None);
-                    *place = Arc::new(Engine::new(engine));
+                    *place = Arc::new(Engine::in_place_of(place, engine));
                 }
                 None => all.push(Arc::new(Engine::new(engine))),
             }

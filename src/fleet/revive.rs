@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Engine, Fetcher, Model};
 use crate::metrics::METRICS;
-use crate::routing::Suspicion;
+use crate::routing::{Router, Suspicion};
 
 /// A prompt may take this many times as long to read as the model's replicas have read others, before its engine counts as hung.
 const READING_FACTOR: u32 = 4;
@@ -25,15 +25,15 @@ const TOKEN_MAX: Duration = Duration::from_secs(20);
 const ANSWER_MAX: u64 = 1 << 20;
 
 /// After how long a silence an engine counts as hung; `reading` is what the longest prompt in flight there should take to read.
-pub(super) fn hang_limit(model: &Model, reading: Option<Duration>) -> Duration {
-    let reading = reading.unwrap_or_default().saturating_mul(READING_FACTOR);
-    model.settings().timeouts.hang.max(reading)
+pub(super) fn hang_limit(model: &Model, reading: Duration) -> Duration {
+    model.settings().timeouts.hang.max(reading.saturating_mul(READING_FACTOR))
 }
 
 /// Judges, after a check of an engine, whether it hangs, or does so no more.
 pub(super) fn judge(fetcher: &Arc<Fetcher>, model: &Arc<Model>, index: usize, engine: &Arc<Engine>) {
-    let Some(reading) = model.note_of(index, engine, |router| router.reading_time(index)) else { return };
-    let silent = engine.life.silence(reading.is_some());
+    let note = |router: &mut Router| (router.reading_time(index), router.in_flight(index));
+    let Some((reading, in_flight)) = model.note_of(index, engine, note) else { return };
+    let silent = engine.life.silence(in_flight > engine.resting.count());
     if engine.life.has_revived() {
         engine.life.set_hung(false);
         model.learn(index, engine, "", |router| router.set_suspect(index, None));

@@ -111,6 +111,8 @@ impl UsageTap {
 pub fn header(answer: &mut ResponseHeader, version: Version, context: &mut Context) -> Result<()> {
     if answer.status == StatusCode::SWITCHING_PROTOCOLS {
         serves(context);
+        // No prompt is being read either, as far as can be told.
+        context.in_flight.iter_mut().for_each(InFlight::began);
         return sign(answer, context);
     }
     if answer.status.is_informational() {

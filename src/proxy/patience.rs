@@ -10,7 +10,7 @@ use std::time::Duration;
 use pingora::{Error, ErrorType};
 
 use crate::config::Timeouts;
-use crate::fleet::{Elsewhere, Engine, InFlight, now};
+use crate::fleet::{Elsewhere, Engine, InFlight, Rest, now};
 use crate::routing::Time;
 
 /// The engine hangs, the client has got nothing, and there is another replica.
@@ -36,6 +36,8 @@ const SLEEP_MAX: Duration = Duration::from_secs(10);
 /// The patience of one try.
 pub struct Patience {
     engine: Arc<Engine>,
+    /// Whether it is counted among those in flight there.
+    counted: bool,
     elsewhere: Elsewhere,
     timeouts: Timeouts,
     /// When the request was first sent on, to whichever engine.
@@ -51,6 +53,7 @@ impl Patience {
     pub fn new(in_flight: &InFlight, began: Time) -> Patience {
         Patience {
             engine: in_flight.engine(),
+            counted: in_flight.is_counted(),
             elsewhere: in_flight.elsewhere(),
             timeouts: in_flight.model().settings().timeouts.clone(),
             began,
@@ -62,6 +65,11 @@ impl Patience {
     /// Notes that something has gone to the client.
     pub fn passed(&self) {
         self.passed_ms.store(now().0, Ordering::Relaxed);
+    }
+
+    /// Notes that the engine has nothing to do for it, as long as that lives.
+    pub fn rest(&self) -> Option<Rest> {
+        self.counted.then(|| self.engine.resting.begin())
     }
 
     /// Whether something has gone to the client: from then on other limits hold.

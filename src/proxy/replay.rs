@@ -33,6 +33,7 @@ use super::hold::{Hold, Passed};
 use super::patience::Patience;
 use super::presence;
 use super::watch::Watch;
+use crate::fleet::Rest;
 
 type Messages = Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
 
@@ -64,8 +65,15 @@ pub fn wrap(downstream: &mut Box<ServerSession>, body: Bytes) -> Wrapped {
     let shared = Arc::new(Shared { body: Mutex::new(body), ..Shared::default() });
     let returned = Returned::default();
     let inner = std::mem::replace(downstream, placeholder());
-    let replay =
-        Replay { inner, returned: returned.clone(), shared: shared.clone(), watch: None, torn: false, flows: false };
+    let replay = Replay {
+        inner,
+        returned: returned.clone(),
+        shared: shared.clone(),
+        watch: None,
+        torn: false,
+        flows: false,
+        rests: None,
+    };
     **downstream = ServerSession::new_custom(Box::new(replay));
     Wrapped { returned, shared }
 }
@@ -128,6 +136,8 @@ struct Replay {
     /// A piece of the body has gone to the client, and the hold is over. From then on no other try comes, so each event of a
     /// stream takes a short way.
     flows: bool,
+    /// The client speaks another protocol: what comes next, and when, is a matter of both.
+    rests: Option<Rest>,
 }
 
 impl Replay {
@@ -217,16 +227,25 @@ impl Replay {
     }
 
     async fn send(&mut self, pieces: Vec<HttpTask>) -> Result<bool> {
+        let rest = self.rest();
         let over = self.answering().response_duplex_vec(pieces).await?;
+        self.rests = rest.filter(|_| self.inner.was_upgraded());
         self.note_passed();
         Ok(over)
     }
 
     /// Sends one piece of the body, which is not the last. The same as sending several, by a future of a third of the size.
     async fn send_piece(&mut self, piece: Bytes) -> Result<bool> {
+        let _rest = self.rest();
         self.inner.write_response_body(piece, false).await.map_err(Error::into_down)?;
         self.note_passed();
         Ok(false)
+    }
+
+    /// While the client takes what there is, the engine may have nothing to do.
+    fn rest(&mut self) -> Option<Rest> {
+        let patience = self.shared.patience.lock();
+        self.rests.take().or_else(|| patience.as_ref().and_then(|patience| patience.rest()))
     }
 
     fn note_passed(&self) {

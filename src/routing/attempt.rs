@@ -11,7 +11,7 @@ pub struct Attempt {
     /// How often the engine's circuit had opened when the request was sent.
     pub(super) openings: u64,
     /// How often the engine had come back.
-    returns: u64,
+    pub(super) returns: u64,
 }
 
 impl Attempt {

@@ -15,20 +15,39 @@ const AWAY_MAX: Duration = Duration::from_mins(10);
 const ENGINES_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
 /// Whether each of them is to drain, and when it left.
-pub(super) struct Away(LruCache<String, (Drains, Time)>);
+pub(super) struct Away {
+    engines: LruCache<String, (Drains, Time)>,
+    forgotten: u64,
+}
 
 impl Away {
     pub fn new() -> Away {
-        Away(LruCache::sparse(ENGINES_MAX))
+        Away { engines: LruCache::sparse(ENGINES_MAX), forgotten: 0 }
     }
 
     /// An engine of this name is not configured any more.
     pub fn leaves(&mut self, name: &str, drains: Drains, now: Time) {
-        self.0.put(name.to_owned(), (drains, now));
+        if let Some((other, (_, left))) = self.engines.push(name.to_owned(), (drains, now))
+            && other != name
+            && now.since(left) <= AWAY_MAX
+        {
+            self.forgotten += 1;
+        }
     }
 
     /// It is again. None: it has been away for too long, or was never here.
     pub fn returns(&mut self, name: &str, now: Time) -> Option<Drains> {
-        self.0.pop(name).filter(|(_, left)| now.since(*left) <= AWAY_MAX).map(|(drains, _)| drains)
+        self.engines.pop(name).filter(|(_, left)| now.since(*left) <= AWAY_MAX).map(|(drains, _)| drains)
+    }
+
+    /// Those that are not away for too long, with the moments at which they left, the first that left first.
+    pub fn iter(&self, now: Time) -> impl Iterator<Item = (&str, Drains, Time)> {
+        let engines = self.engines.iter().rev().map(|(name, (drains, left))| (name.as_str(), *drains, *left));
+        engines.filter(move |(_, _, left)| now.since(*left) <= AWAY_MAX)
+    }
+
+    /// How many were forgotten before their time.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
     }
 }

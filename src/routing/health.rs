@@ -193,8 +193,11 @@ impl Router {
     }
 
     /// A try failed in a way that says nothing of the request: no connection, closed without an answer, 502, 503. It counts
-    /// where the engine's circuit has not opened since.
+    /// where the engine has not come back since, nor its circuit opened.
     pub fn failed(&mut self, attempt: &Attempt, now: Time) -> bool {
+        if !self.is_news(attempt) {
+            return false;
+        }
         let recovery = self.settings.recovery.clone();
         let changed = self.learn(attempt.engine, |health| health.circuit.failed(attempt.openings, &recovery, now));
         let due = self.engines[attempt.engine].health.circuit.next_trial();
@@ -202,9 +205,14 @@ impl Router {
         changed
     }
 
-    /// The engine has begun to answer a try. It counts where its circuit has not opened since.
+    /// The engine has begun to answer a try. It counts where the engine has not come back since, nor its circuit opened.
     pub fn answered(&mut self, attempt: &Attempt) -> bool {
-        self.learn(attempt.engine, |health| health.circuit.succeeded(attempt.openings))
+        self.is_news(attempt) && self.learn(attempt.engine, |health| health.circuit.succeeded(attempt.openings))
+    }
+
+    /// Whether what becomes of a try says anything of the engine as it is now.
+    fn is_news(&self, attempt: &Attempt) -> bool {
+        attempt.returns == self.engines[attempt.engine].returns
     }
 
     /// Its state.

@@ -35,8 +35,8 @@ impl Router {
             for id in self.engines[engine].ids() {
                 self.replicas[id.index()].restarts += 1;
                 self.lose_home(id, CacheOutcome::ReplicaRestarted);
-                self.returning.begin(id);
             }
+            self.comes_back(engine);
             self.learn(engine, |health| health.circuit.try_soon());
         }
         restarted
@@ -70,6 +70,7 @@ impl Router {
                 self.engines[index].health.configured = false;
                 for replica in self.engines[index].ids() {
                     self.lose_home(replica, CacheOutcome::Moved);
+                    self.returning.end(replica);
                 }
             }
         }
@@ -95,8 +96,10 @@ impl Router {
     fn joins(&mut self, index: usize, now: Time) {
         let drains = self.away.returns(&self.engines[index].spec.name, now);
         self.engines[index].health = Health::configured(drains.unwrap_or_default());
-        if drains.is_some() {
-            self.comes_back(index);
+        match drains {
+            Some(_) => self.comes_back(index),
+            // No try of the one before is to pass for a try of this one.
+            None => self.engines[index].returns += 1,
         }
     }
 
@@ -113,8 +116,10 @@ impl Router {
     }
 
     pub(super) fn set_candidates(&mut self) {
-        self.best = self.order.iter().map(|index| self.engines[*index].state()).min();
-        self.candidates = self.usable(&[]).flat_map(Engine::ids).collect();
+        let engines = || self.order.iter().map(|index| &self.engines[*index]);
+        let best = engines().map(Engine::state).min();
+        let usable = engines().filter(|engine| best.is_some_and(|best| engine.health.may_take(best)));
+        (self.candidates, self.best) = (usable.flat_map(Engine::ids).collect(), best);
     }
 
     /// Gives the place of an engine that is gone for good to another, so that a fleet that changes for ever does not grow
@@ -126,11 +131,9 @@ impl Router {
             self.unranked.add(&replica.decisions);
             *replica = Replica::new(index, replica.rank);
             self.caches.forget(id);
-            self.returning.end(id);
         }
         let replicas = self.engines[index].replicas.clone();
-        // No try of the one before is to pass for a try of this one.
-        let returns = self.engines[index].returns + 1;
+        let returns = self.engines[index].returns;
         self.engines[index] = Engine { returns, ..Engine::new(spec, replicas) };
         index
     }

@@ -23,18 +23,30 @@ pub struct Saved {
     conversations: Vec<SavedConversation>,
     /// The longest unused first.
     stored: Vec<SavedPlace>,
+    /// Those away first, and of them the first that left first.
+    drains: Vec<SavedDrains>,
     caches: SavedCaches,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct SavedReplica {
     engine: String,
+    /// Ranks of its engine.
+    ranks: u32,
     rank: u32,
-    /// Whether its engine is told to drain, and whether the configuration says so.
-    drains: Drains,
+    /// Only of an engine that is configured, as what follows.
     reading: Option<SavedReading>,
     /// Prompt tokens that it reads a second.
     rate: Option<f64>,
+}
+
+/// Whether an engine is told to drain, and whether the configuration says so.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct SavedDrains {
+    engine: String,
+    drains: Drains,
+    /// Since when it is not configured any more; none: it is.
+    away_ms: Option<u64>,
 }
 
 /// Of a reading, what tells a restart, and the capacity.
@@ -94,6 +106,7 @@ impl Saved {
             .iter_mut()
             .filter_map(|replica| replica.reading.as_mut())
             .for_each(|reading| age(&mut reading.age_ms));
+        self.drains.iter_mut().filter_map(|engine| engine.away_ms.as_mut()).for_each(age);
         for conversation in &mut self.conversations {
             age(&mut conversation.unused_ms);
             age(&mut conversation.idle_ms);
@@ -106,13 +119,27 @@ impl Router {
     /// What is to be kept of it.
     pub fn save(&self, now: Time) -> Saved {
         let age = |moment: Time| now.since(moment).as_millis() as u64;
-        let replica = |(index, replica): (usize, &super::replica::Replica)| SavedReplica {
-            engine: self.engines[replica.engine].spec.name.clone(),
-            rank: replica.rank,
-            drains: self.drains(replica.engine),
-            reading: replica.reading.as_deref().map(|reading| SavedReading::of(reading, age(replica.read_at))),
-            rate: self.caches.rate(ReplicaId(index as u32)),
+        let replica = |(index, replica): (usize, &super::replica::Replica)| {
+            let engine = &self.engines[replica.engine];
+            let reading = replica.reading.as_deref().filter(|_| engine.health.configured);
+            SavedReplica {
+                engine: engine.spec.name.clone(),
+                ranks: engine.spec.data_parallel_size,
+                rank: replica.rank,
+                reading: reading.map(|reading| SavedReading::of(reading, age(replica.read_at))),
+                rate: self.caches.rate(ReplicaId(index as u32)).filter(|_| engine.health.configured),
+            }
         };
+        let away = self.away.iter(now).map(|(engine, drains, left)| SavedDrains {
+            engine: engine.to_owned(),
+            drains,
+            away_ms: Some(age(left)),
+        });
+        let here = self.order.iter().map(|index| SavedDrains {
+            engine: self.engines[*index].spec.name.clone(),
+            drains: self.drains(*index),
+            away_ms: None,
+        });
         let conversations = self.conversations.iter().map(|(key, conversation)| SavedConversation {
             key: *key,
             home: conversation.home.0,
@@ -132,6 +159,7 @@ impl Router {
             replicas: self.replicas.iter().enumerate().map(replica).collect(),
             conversations: collect(self.conversations.len(), conversations),
             stored: collect(self.stored.len(), self.stored.iter().map(place)),
+            drains: away.chain(here).collect(),
             caches: self.caches.save(),
         }
     }
@@ -142,18 +170,21 @@ impl Router {
         let at = |age_ms: u64| now - Duration::from_millis(age_ms).saturating_add(away);
         self.caches.restore(&saved.caches);
         let replicas: Vec<Option<ReplicaId>> =
-            saved.replicas.iter().map(|replica| self.replica_called(&replica.engine, replica.rank)).collect();
+            saved.replicas.iter().map(|replica| self.replica_called(replica)).collect();
         let known = |place: u32| replicas.get(place as usize).copied().flatten();
+        for saved in &saved.drains {
+            // One that was there when all this was kept may still be found.
+            let left = saved.away_ms.map_or(now, at);
+            self.away.leaves(&saved.engine, saved.drains, left);
+            if let Some(engine) = self.engine(&saved.engine)
+                && let Some(drains) = self.away.returns(&saved.engine, now)
+            {
+                self.restore_drains(engine, drains);
+            }
+        }
         for (saved, id) in saved.replicas.iter().zip(&replicas) {
-            let Some(id) = *id else {
-                if self.engine(&saved.engine).is_none() {
-                    // It may still be found.
-                    self.away.leaves(&saved.engine, saved.drains, now);
-                }
-                continue;
-            };
+            let Some(id) = *id else { continue };
             self.caches.restore_rate(id, saved.rate);
-            self.restore_drains(self.engine_of(id), saved.drains);
             if let Some(reading) = saved.reading.as_ref().filter(|_| self.replicas[id.index()].reading.is_none()) {
                 self.caches.read(id, reading.capacity_tokens);
                 let replica = &mut self.replicas[id.index()];
@@ -190,8 +221,9 @@ impl Router {
         }
     }
 
-    fn replica_called(&self, engine: &str, rank: u32) -> Option<ReplicaId> {
-        self.engines[self.engine(engine)?].ids().nth(rank as usize)
+    fn replica_called(&self, saved: &SavedReplica) -> Option<ReplicaId> {
+        let engine = &self.engines[self.engine(&saved.engine)?];
+        engine.ids().nth(saved.rank as usize).filter(|_| engine.spec.data_parallel_size == saved.ranks)
     }
 }
 

@@ -26,6 +26,8 @@ pub struct Snapshot {
     pub stored_evicted: u64,
     /// Conversations without a home of which it was forgotten why, because of the limit.
     pub lost_forgotten: u64,
+    /// Engines away for a moment that were forgotten because of the limit.
+    pub away_forgotten: u64,
     /// Requests that wait for room.
     pub parked: u64,
     /// How long the first of them has waited.
@@ -100,6 +102,7 @@ impl Router {
             stored: self.stored.len() as u64,
             stored_evicted: self.stored.evicted(),
             lost_forgotten: self.lost_forgotten,
+            away_forgotten: self.away.forgotten(),
             parked: self.line.parked() as u64,
             longest_wait: self.line.longest_wait(now),
             admission: self.line.counts(),

@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use super::load::in_flight;
 use super::stored::Kept;
 use super::{Ask, Attempt, Pin, Router, State};
 
 impl Router {
     /// How long it should take an engine to read the longest of the prompts in flight there that it has not answered yet, as far
-    /// as can be told from what it has read before. None: nothing is in flight there.
-    pub fn reading_time(&self, engine: usize) -> Option<Duration> {
+    /// as can be told from what it has read before.
+    pub fn reading_time(&self, engine: usize) -> Duration {
         let engine = &self.engines[engine];
         let longest = engine.ids().map(|id| self.caches.longest_reading_s(id)).fold(0.0, f64::max);
-        (in_flight(engine, &self.replicas) > 0).then(|| Duration::try_from_secs_f64(longest).unwrap_or(Duration::MAX))
+        Duration::try_from_secs_f64(longest).unwrap_or(Duration::MAX)
     }
 
     /// Whether a request could go to an engine that is up, other than those in `tried` that have not come back since.

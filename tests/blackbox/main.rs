@@ -42,6 +42,7 @@ mod ranks;
 mod realtime;
 mod reload;
 mod restart;
+mod resting;
 mod routes;
 mod secrets;
 mod sessions;

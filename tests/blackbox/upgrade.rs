@@ -251,11 +251,12 @@ async fn one_process_goes_on_when_the_old_one_is_told_to_end_too() {
         new.ask(&ask("a")).await.is("sticky");
         old = new;
     }
-    // In the other order, in one breath.
+    // Both at once, in whichever order they are heeded: a process that is stopped is woken by neither.
     let new = old.successor();
     new.output.line("the wait", |line| line.contains("send it SIGQUIT").then_some(())).await;
-    old.signal(Signal::SIGTERM);
-    old.signal(Signal::SIGQUIT);
+    for signal in [Signal::SIGSTOP, Signal::SIGTERM, Signal::SIGQUIT, Signal::SIGCONT] {
+        old.signal(signal);
+    }
     assert!(old.exit().await.success());
     new.ask(&ask("a")).await.is("sticky");
 }

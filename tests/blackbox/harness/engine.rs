@@ -186,11 +186,6 @@ impl Engine {
         self.shared.seen.borrow().probes.len()
     }
 
-    /// Requests so far whose sender went away before the answer was complete.
-    pub fn left(&self) -> usize {
-        self.shared.seen.borrow().left
-    }
-
     /// The last turn that came.
     pub fn last(&self) -> Arc<Request> {
         self.shared.seen.borrow().requests.last().cloned().expect("the engine was sent a request")

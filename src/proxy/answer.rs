@@ -7,8 +7,9 @@ use bytes::{Bytes, BytesMut};
 use http::{StatusCode, Version, header};
 use pingora::Result;
 use pingora::http::ResponseHeader;
+use pingora_proxy::Session;
 
-use super::{Context, cors, upstream};
+use super::{Context, cors, intake, upstream};
 use crate::fleet::InFlight;
 use crate::metrics::METRICS;
 use crate::request::usage::{self, Stage, Usage, UsageReader};
@@ -40,10 +41,10 @@ pub enum UsageTap {
 
 impl UsageTap {
     fn begin(&mut self, answer: &ResponseHeader, stores: bool) {
-        let content_type = answer.headers.get(header::CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
         *self = match () {
             _ if !answer.status.is_success() => UsageTap::Silent,
-            _ if content_type.starts_with(b"text/event-stream") => UsageTap::Streamed(match stores {
+            _ if is_bodiless(answer.status) || answer.status == StatusCode::RESET_CONTENT => UsageTap::Silent,
+            _ if is_stream(answer) => UsageTap::Streamed(match stores {
                 true => UsageReader::of_response(),
                 false => UsageReader::new(),
             }),
@@ -107,8 +108,27 @@ impl UsageTap {
     }
 }
 
+/// Whether an answer is a stream of events.
+pub fn is_stream(answer: &ResponseHeader) -> bool {
+    answer.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
+}
+
+/// Whether an event may be written into a stream: it is readable, and no length was announced that it would exceed or fall short of.
+pub fn takes_events(answer: &ResponseHeader) -> bool {
+    is_stream(answer)
+        && !intake::is_packed(&answer.headers)
+        && !answer.headers.contains_key(header::CONTENT_LENGTH)
+        && !is_bodiless(answer.status)
+}
+
+/// Whether an answer of this status never has a body, whatever its header says.
+fn is_bodiless(status: StatusCode) -> bool {
+    matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+}
+
 /// The answer's header on its way to the client.
-pub fn header(answer: &mut ResponseHeader, version: Version, context: &mut Context) -> Result<()> {
+pub fn header(answer: &mut ResponseHeader, session: &mut Session, context: &mut Context) -> Result<()> {
+    let version = session.req_header().version;
     if answer.status == StatusCode::SWITCHING_PROTOCOLS {
         serves(context);
         // No prompt is being read either, as far as can be told.
@@ -125,12 +145,15 @@ pub fn header(answer: &mut ResponseHeader, version: Version, context: &mut Conte
     if version < Version::HTTP_11 {
         // An older client knows no chunks: its answer ends with the connection.
         answer.remove_header(&header::TRANSFER_ENCODING);
+        if !answer.headers.contains_key(header::CONTENT_LENGTH) && !is_bodiless(answer.status) {
+            context.end_connection(session);
+        }
     }
     if let Some(usage) = &mut context.usage {
         usage.begin(answer, context.stores);
     }
     let stage = context.usage.as_ref().and_then(UsageTap::stage);
-    match stage.filter(|_| !answer.headers.contains_key(header::CONTENT_ENCODING)) {
+    match stage.filter(|_| !intake::is_packed(&answer.headers)) {
         Some(_) => hold(context),
         None => {
             // An error of the engine's own says neither that it serves nor that it does not.

@@ -6,6 +6,8 @@ use http::{Version, header};
 use pingora::Result;
 use pingora::http::ResponseHeader;
 
+use super::answer::is_stream;
+use super::intake::is_packed;
 use crate::request::rewrite::{Renamed, UnaskedUsage};
 
 /// The changes of one answer.
@@ -31,8 +33,8 @@ impl Changes {
     /// Never in practice: the value is valid in a header.
     pub fn begin(&mut self, answer: &mut ResponseHeader, version: Version) -> Result<()> {
         let kind = answer.headers.get(header::CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
-        let (streamed, json) = (kind.starts_with(b"text/event-stream"), kind.starts_with(b"application/json"));
-        if answer.headers.contains_key(header::CONTENT_ENCODING) {
+        let (streamed, json) = (is_stream(answer), kind.starts_with(b"application/json"));
+        if is_packed(&answer.headers) {
             return Ok(());
         }
         self.usage = (self.hides_usage && streamed).then(UnaskedUsage::default);

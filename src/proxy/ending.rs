@@ -9,6 +9,7 @@ use pingora::{Error, ErrorSource, ErrorType, Result};
 use pingora_proxy::{FailToProxy, Session};
 
 use super::access_log::Line;
+use super::answer::takes_events;
 use super::error::OwnError;
 use super::spans::{self, Whole};
 use super::{Context, PANIC, Proxy, cors, patience};
@@ -105,12 +106,10 @@ fn own_error(error: &Error, context: &Context) -> OwnError {
     }
 }
 
-/// Tells the reader of a broken stream that it is broken: otherwise it might take what came for all there is.
+/// Tells the reader of a broken stream that it is broken: otherwise it might take what came for all there is. Of another answer, and
+/// of a stream that takes no event, nothing more can be said: it is cut off.
 async fn end_stream(session: &mut Session, error: &Error, context: &mut Context) {
-    let streamed = session.downstream_session.response_written().is_some_and(|answer| {
-        answer.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
-    });
-    if streamed {
+    if session.downstream_session.response_written().is_some_and(takes_events) {
         let error = own_error(error, context);
         METRICS.own_errors.with_label_values(&[error.code()]).inc();
         let event = error.event(context.dialect, &context.request_id);

@@ -42,6 +42,10 @@ impl Proxy {
 
     async fn try_take_in(&self, session: &mut Session, context: &mut Context) -> Result<bool, Stopped> {
         session.downstream_session.set_write_timeout(Some(WRITE_MAX));
+        if session.req_header().version < Version::HTTP_11 {
+            // An older client would take an interim answer for the answer (RFC 9110, 15.2).
+            session.downstream_session.set_ignore_info_resp(true);
+        }
         let header = session.req_header();
         let (method, path) = (header.method.clone(), header.uri.path().to_owned());
         context.dialect = endpoint::dialect_of(&path);
@@ -125,8 +129,8 @@ pub fn opened(route: Route, header: &RequestHeader) -> Result<Opened, OwnError> 
     Ok(Opened::Engine(endpoint))
 }
 
-/// Whether the body is compressed: what it says could not be found out, and its size would be any multiple of what is held.
-fn is_packed(headers: &HeaderMap) -> bool {
+/// Whether a body is compressed: what it says cannot be found out, and its size would be any multiple of what is held.
+pub fn is_packed(headers: &HeaderMap) -> bool {
     let encodings = headers.get_all(header::CONTENT_ENCODING);
     encodings.iter().any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }

@@ -172,10 +172,9 @@ impl ProxyHttp for Proxy {
         if session.is_process_shutting_down() {
             context.end_connection(session);
         }
-        let version = session.req_header().version;
         let done = contained_now(|| {
             rehearse("header");
-            answer::header(answer, version, context)
+            answer::header(answer, session, context)
         });
         done.unwrap_or_else(|panic| failed(panic, context))
     }

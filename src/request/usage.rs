@@ -1,7 +1,7 @@
 //! Token counts in answers, in both dialects, streamed or whole; and in streams how far they have come, and the ids of what the
 //! engine keeps.
 
-use memchr::memchr;
+use memchr::memchr2;
 use memchr::memmem::Finder;
 use once_cell::sync::Lazy;
 use serde::Deserialize;
@@ -12,6 +12,9 @@ use super::stored::{self, StoredIds};
 
 /// The longest line, and the longest event, that is read: far above any usage event of an engine. In bytes.
 const LINE_MAX: usize = 1 << 20;
+
+/// What may stand before the first line of a stream, and is no part of it.
+pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 // Every event of every stream is searched for these.
 static USAGE: Lazy<Finder<'static>> = Lazy::new(|| Finder::new(b"\"usage\""));
@@ -31,9 +34,14 @@ pub struct Usage {
 
 /// Reads the usage of a streamed answer as it passes, split anywhere.
 ///
+/// Lines end as the standard of event streams says (HTML, 9.2.6): by CR, by LF, or by both.
 /// The latest usage counts: engines repeat it as it grows. It holds at most one line and one event of 1 MiB each.
 #[derive(Default)]
 pub struct UsageReader {
+    /// Whether the first line has come.
+    begun: bool,
+    /// Whether the last byte was a CR: an LF after it ends no line of its own.
+    after_cr: bool,
     line: Vec<u8>,
     line_too_long: bool,
     event: Vec<u8>,
@@ -91,8 +99,14 @@ impl UsageReader {
 
     /// Takes the next piece of the stream.
     pub fn feed(&mut self, mut bytes: &[u8]) {
-        while let Some(end) = memchr(b'\n', bytes) {
+        loop {
+            if self.after_cr && !bytes.is_empty() {
+                self.after_cr = false;
+                bytes = bytes.strip_prefix(b"\n").unwrap_or(bytes);
+            }
+            let Some(end) = memchr2(b'\n', b'\r', bytes) else { break };
             let (part, rest) = (&bytes[..end], &bytes[end + 1..]);
+            self.after_cr = bytes[end] == b'\r';
             if self.line.is_empty() && !self.line_too_long && part.len() <= LINE_MAX {
                 // A line that came whole is read where it is.
                 self.end_line(part);
@@ -149,7 +163,10 @@ impl UsageReader {
     }
 
     fn end_line(&mut self, line: &[u8]) {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let line = match std::mem::replace(&mut self.begun, true) {
+            true => line,
+            false => line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line),
+        };
         let data = field(line, b"data:");
         let fits = data.is_none_or(|data| self.event.len() + 1 + data.len() <= LINE_MAX);
         if self.line_too_long || !fits {

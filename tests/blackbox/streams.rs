@@ -4,7 +4,10 @@ use serde_json::json;
 
 use crate::harness::ask::DIALECTS;
 use crate::harness::vllm::{USAGE, turn};
+use crate::harness::wire::Framing;
 use crate::harness::*;
+
+const EVENT: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Do\"}}]}\n\n";
 
 #[tokio::test]
 async fn they_pass_byte_for_byte() {
@@ -117,17 +120,16 @@ async fn a_client_that_leaves_ends_the_request_at_the_engine() {
 async fn a_stream_that_breaks_is_not_made_whole() {
     let engine = Engine::start().await;
     let balancer = Balancer::start(one_model([&engine], json!({}))).await;
-    let event = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Do\"}}]}\n\n";
     for end in [Answer::close as fn(Answer) -> Answer, Answer::reset] {
         let gate = Gate::shut();
-        let begun = Answer::new().send(answer::stream_head()).send(answer::chunk(event.as_bytes()));
+        let begun = Answer::new().send(answer::stream_head()).send(answer::chunk(EVENT.as_bytes()));
         let broken = end(begun.wait(&gate));
         engine.answers(move |_| broken.clone());
         for path in DIALECTS {
             let mut client = balancer.client().await;
             client.send(&Ask::turn(path, "m", "Hello.").streamed()).await;
             client.head().await;
-            assert_eq!(client.piece().await.as_deref(), Some(event));
+            assert_eq!(client.piece().await.as_deref(), Some(EVENT));
             gate.open();
             let mut rest = String::new();
             let whole = within("the end", async {
@@ -168,4 +170,111 @@ async fn a_client_that_leaves_behind_its_next_request_ends_both() {
         engine.saw("an ended request", |seen| seen.left == left).await;
     }
     balancer.idle().await;
+}
+
+/// Of a stream with an announced length, or a packed one, nothing can be said in it: it is cut off, as any other answer.
+#[tokio::test]
+async fn a_broken_stream_that_takes_no_event_is_cut_off() {
+    let engine = Engine::start().await;
+    let balancer = Balancer::start(one_model([&engine], json!({}))).await;
+    let stream = |header: &str| format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n{header}\r\n\r\n");
+    let length = |missing: usize| stream(&format!("content-length: {}", EVENT.len() + missing)) + EVENT;
+    let packed = stream("transfer-encoding: chunked\r\ncontent-encoding: gzip").into_bytes();
+    let cases = [
+        (length(1).into_bytes(), EVENT.as_bytes()),
+        (length(20).into_bytes(), EVENT.as_bytes()),
+        (length(5000).into_bytes(), EVENT.as_bytes()),
+        ([packed, answer::chunk(b"\x1f\x8b packed")].concat(), &b"\x1f\x8b packed"[..]),
+    ];
+    let mut h2 = H2Client::connect(balancer.listen).await;
+    for (n, (answer, sent)) in cases.into_iter().enumerate() {
+        let broken = Answer::new().send(answer).close();
+        engine.answers(move |_| broken.clone());
+        let ask = Ask::chat("m", "Hello.").streamed();
+        let mut h1 = balancer.client().await;
+        h1.send(&ask).await;
+        let head = h1.head().await;
+        let rest = within("the end", h1.wire.body(Framing::UntilClose)).await.expect("what came before the end");
+        let came = match head.header("content-length") {
+            Some(_) => sent.to_vec(),
+            None => answer::chunk(sent),
+        };
+        assert!(rest == came, "case {n}: {:?}", String::from_utf8_lossy(&rest));
+        let mut exchange = h2.send(&ask).await;
+        exchange.head().await.expect("a header");
+        let mut came = Vec::new();
+        let end = loop {
+            match exchange.piece().await {
+                Ok(Some(piece)) => came.extend_from_slice(&piece),
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        // A reset may overtake what was sent before it.
+        assert!(sent.starts_with(&came), "case {n}: {:?}", String::from_utf8_lossy(&came));
+        assert!(end.as_ref().is_some_and(h2::Error::is_reset), "case {n}: {end:?}");
+        // The connection goes on.
+        assert_eq!(h2.ask(&Ask::get("/ping")).await.status, 200);
+        balancer.metric_becomes("homing_requests_total", &[("status", "broken")], 2.0 * (n as f64 + 1.0)).await;
+    }
+}
+
+/// Every form that the standard of event streams allows, sent whole and byte by byte.
+#[tokio::test]
+async fn whatever_ends_its_lines_a_stream_passes() {
+    let engine = Engine::start().await;
+    let balancer = Balancer::start(one_model([&engine], json!({}))).await;
+    for (end, mark) in [("\r", ""), ("\r\n", ""), ("\n", "\u{feff}"), ("\r", "\u{feff}"), ("\r\n", "\u{feff}")] {
+        let stream = mark.to_owned() + &EVENT.replace('\n', end);
+        for size in [usize::MAX, 1] {
+            let head = Answer::new().send(answer::stream_head());
+            let pieces = stream.as_bytes().chunks(size.min(stream.len()));
+            let said = pieces.fold(head, |answer, piece| answer.send(answer::chunk(piece))).send("0\r\n\r\n");
+            engine.answers(move |_| said.clone());
+            let answer = balancer.ask(&Ask::chat("m", "Hello.").streamed()).await;
+            assert_eq!((answer.status, answer.text()), (200, stream.clone()));
+        }
+    }
+}
+
+/// A status that has no body is no stream that has said nothing.
+#[tokio::test]
+async fn a_stream_that_cannot_have_a_body_passes() {
+    let engine = Engine::start().await;
+    let balancer = Balancer::start(one_model([&engine], json!({}))).await;
+    for (status, framing) in
+        [("204 No Content", ""), ("205 Reset Content", "content-length: 0\r\n"), ("304 Not Modified", "")]
+    {
+        let answer = format!("HTTP/1.1 {status}\r\ncontent-type: text/event-stream\r\n{framing}\r\n");
+        engine.answers(move |_| Answer::new().send(answer.clone()));
+        let answer = balancer.ask(&Ask::chat("m", "Hello.").streamed()).await;
+        assert_eq!((answer.status.to_string().as_str(), answer.text().as_str()), (&status[..3], ""));
+    }
+    assert_eq!(engine.turns(), 3);
+}
+
+/// It knows no interim answers, and no chunks: the end of a stream is that of its connection, and is announced.
+#[tokio::test]
+async fn a_client_of_http_1_0_gets_what_it_knows() {
+    let engine = Engine::start().await;
+    let balancer = Balancer::start(one_model([&engine], json!({}))).await;
+    let body = r#"{"model":"m","stream":true,"messages":[]}"#;
+    let ask = format!(
+        "POST /v1/chat/completions HTTP/1.0\r\nconnection: keep-alive\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let interim =
+        ["100 Continue", "102 Processing", "103 Early Hints"].map(|status| format!("HTTP/1.1 {status}\r\n\r\n"));
+    let chunked = [answer::stream_head(), answer::chunk(EVENT.as_bytes()), b"0\r\n\r\n".to_vec()].concat();
+    let length =
+        format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n{EVENT}", EVENT.len());
+    for (answer, connection) in [(chunked, "close"), (length.into_bytes(), "keep-alive")] {
+        let said = Answer::new().send(interim.concat()).send(answer);
+        engine.answers(move |_| said.clone());
+        let mut client = balancer.client().await;
+        client.send_bytes(ask.as_bytes()).await;
+        let head = client.head().await;
+        assert_eq!((client::status(&head), head.header("connection")), (200, Some(connection)));
+        assert_eq!(client.rest(head, "POST").await.text(), EVENT);
+    }
 }

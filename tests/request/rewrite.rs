@@ -190,6 +190,8 @@ fn an_event_may_have_its_data_on_several_lines_and_the_next_one_begins_anew() {
             "data: {\"text\":\"broken\n\ndata: {\"model\":\"alias\"}\n\n",
         ),
         ("data: {{{\r\n\r\ndata: {\"model\":\"tiny\"}\r\n\r\n", "data: {{{\r\n\r\ndata: {\"model\":\"alias\"}\r\n\r\n"),
+        ("data: {{{\r\rdata: {\"model\":\"tiny\"}\r\r", "data: {{{\r\rdata: {\"model\":\"alias\"}\r\r"),
+        ("\u{feff}data: {\"model\":\"tiny\"}\n\n", "\u{feff}data: {\"model\":\"alias\"}\n\n"),
         ("data {\"model\":\"tiny\"}\n\ndat", "data {\"model\":\"tiny\"}\n\ndat"),
     ] {
         assert_eq!(text(renamed(Renamed::stream("alias"), &[stream.as_bytes()])), expected);
@@ -202,7 +204,7 @@ const USAGE: &str = r#"data: {"id":"x","choices":[],"usage":{"prompt_tokens":1}}
 
 #[test]
 fn the_chunk_of_usage_alone_is_taken_out() {
-    for end in ["\n", "\r\n"] {
+    for end in ["\n", "\r\n", "\r"] {
         let stream = |events: &[&str]| -> String { events.iter().map(|event| format!("{event}{end}{end}")).collect() };
         let all = stream(&[": hello", DELTA, USAGE, ": keep-alive", "data: [DONE]"]);
         assert_eq!(text(shown(&[all.as_bytes()])), stream(&[": hello", DELTA, ": keep-alive", "data: [DONE]"]));
@@ -235,6 +237,8 @@ fn a_comment_passes_at_once_and_an_event_when_it_is_whole() {
         ("data: {}", ""),
         ("\n", ""),
         ("\n", "data: {}\n\n"),
+        ("data: {}\r\r", "data: {}\r\r"),
+        ("\n", "\n"),
     ] {
         filter.feed(piece.as_bytes(), &mut out);
         assert_eq!(text(std::mem::take(&mut out)), seen, "{piece:?}");
@@ -308,9 +312,12 @@ fn any_stream() -> impl Strategy<Value = Vec<u8>> {
         1 => prop::collection::vec(any::<u8>(), 0..12),
         5 => Just(Vec::new()),
     ];
-    let end = prop_oneof![Just(&b"\n"[..]), Just(&b"\r\n"[..])];
-    prop::collection::vec((line, end), 0..12)
-        .prop_map(|lines| lines.into_iter().flat_map(|(line, end)| [line, end.to_vec()].concat()).collect())
+    let end = prop_oneof![Just(&b"\n"[..]), Just(&b"\r\n"[..]), Just(&b"\r"[..])];
+    let mark = prop_oneof![2 => Just(""), 1 => Just("\u{feff}")];
+    (mark, prop::collection::vec((line, end), 0..12)).prop_map(|(mark, lines)| {
+        let lines = lines.into_iter().flat_map(|(line, end)| [line, end.to_vec()].concat());
+        mark.bytes().chain(lines).collect()
+    })
 }
 
 proptest! {

@@ -98,8 +98,17 @@ fn events_are_read_in_every_form_the_standard_allows() {
         format!("data: {start}\ndata: {end}\n\n"),
         format!("data: {start}\n: between\nid\ndata:{end}\r\n\r\n"),
         format!("data\n\ndata:\n\n\n\n\r\ndata: {CHAT}\n\ndata: not json\n\n"),
+        format!("data: {CHAT}\r\r"),
+        format!("event: x\rdata: {start}\rdata: {end}\r\r"),
+        format!("data: {start}\rdata: {end}\n\r\n"),
+        format!("\u{feff}data: {CHAT}\n\n"),
+        format!("\u{feff}data: {CHAT}\r\r"),
     ] {
         assert_eq!(streamed(&stream), used(10, 8, 3), "{stream}");
+    }
+    // A mark that is not the first, or not alone.
+    for stream in [format!("\n\u{feff}data: {CHAT}\n\n"), format!("\u{feff}\u{feff}data: {CHAT}\n\n")] {
+        assert_eq!(streamed(&stream), None, "{stream}");
     }
     // A field of another name, and an event that never ends.
     assert_eq!(streamed(&format!("xdata: {CHAT}\n\n data: {CHAT}\n\ndata: {CHAT}\n")), None);
@@ -153,9 +162,12 @@ fn any_stream() -> impl Strategy<Value = Vec<u8>> {
         1 => Just("data: [DONE]".to_owned()),
         4 => Just(String::new()),
     ];
-    let ending = prop_oneof![Just("\n"), Just("\r\n")];
-    prop::collection::vec((line, ending), 0..12)
-        .prop_map(|lines| lines.into_iter().flat_map(|(line, ending)| format!("{line}{ending}").into_bytes()).collect())
+    let ending = prop_oneof![Just("\n"), Just("\r\n"), Just("\r")];
+    let mark = prop_oneof![3 => Just(""), 1 => Just("\u{feff}"), 1 => Just("\u{feff}\u{feff}")];
+    (mark, prop::collection::vec((line, ending), 0..12)).prop_map(|(mark, lines)| {
+        let lines = lines.into_iter().map(|(line, ending)| line + ending);
+        (mark.to_owned() + &lines.collect::<String>()).into_bytes()
+    })
 }
 
 proptest! {
@@ -165,7 +177,16 @@ proptest! {
         cuts.extend([0, stream.len()]);
         cuts.sort_unstable();
         let split = reader(cuts.windows(2).map(|cut| &stream[cut[0]..cut[1]]));
-        prop_assert_eq!(split.usage(), reader([&stream]).usage());
+        let whole = reader([&stream]);
+        let all = |reader: &UsageReader| (reader.usage(), reader.stage(), reader.events(), reader.ended());
+        prop_assert_eq!(all(&split), all(&whole));
+        // The standard's own way: one mark is dropped, and every end of a line is the same.
+        let text = String::from_utf8(stream).expect("text");
+        let plain = text.strip_prefix('\u{feff}').unwrap_or(&text).replace("\r\n", "\n").replace('\r', "\n");
+        // A second mark would be dropped now.
+        if !plain.starts_with('\u{feff}') {
+            prop_assert_eq!(all(&whole), all(&reader([plain])));
+        }
     }
 }
 

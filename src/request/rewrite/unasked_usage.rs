@@ -1,4 +1,4 @@
-use memchr::{memchr, memmem};
+use memchr::{memchr2, memmem};
 
 use crate::request::json;
 
@@ -14,6 +14,10 @@ pub struct UnaskedUsage {
     event: Vec<u8>,
     /// Where its last line begins.
     line: usize,
+    /// Whether the last byte was a CR: an LF after it ends no line of its own.
+    after_cr: bool,
+    /// Whether what came last was taken out.
+    taken_out: bool,
     /// What has begun is not held: a comment between events (until its line ends), or an event too long.
     passing: Option<Passing>,
 }
@@ -30,8 +34,14 @@ enum Passing {
 impl UnaskedUsage {
     /// Takes the next piece of the stream, and writes what the client gets to `out`.
     pub fn feed(&mut self, mut piece: &[u8], out: &mut Vec<u8>) {
-        while !piece.is_empty() {
-            let end = memchr(b'\n', piece).map(|at| at + 1);
+        while let Some(first) = piece.first() {
+            if std::mem::take(&mut self.after_cr) && *first == b'\n' {
+                self.end_twice(out);
+                piece = &piece[1..];
+                continue;
+            }
+            let end = memchr2(b'\n', b'\r', piece).map(|at| at + 1);
+            self.after_cr = end.is_some_and(|end| piece[end - 1] == b'\r');
             let (part, rest) = piece.split_at(end.unwrap_or(piece.len()));
             self.take(part, end.is_some(), out);
             piece = rest;
@@ -44,8 +54,19 @@ impl UnaskedUsage {
         self.line = 0;
     }
 
+    /// The second byte of a line's end goes where the first went.
+    fn end_twice(&mut self, out: &mut Vec<u8>) {
+        if !self.event.is_empty() {
+            self.event.push(b'\n');
+            self.line = self.event.len();
+        } else if !self.taken_out {
+            out.push(b'\n');
+        }
+    }
+
     /// Takes a part of a line, the end of it if `ends`.
     fn take(&mut self, part: &[u8], ends: bool, out: &mut Vec<u8>) {
+        self.taken_out = false;
         if self.passing.is_none() && self.event.is_empty() && part[0] == b':' {
             self.passing = Some(Passing::Comment);
         }
@@ -70,7 +91,8 @@ impl UnaskedUsage {
         }
         self.line = self.event.len();
         if blank {
-            if is_usage_alone(&self.event) {
+            self.taken_out = is_usage_alone(&self.event);
+            if self.taken_out {
                 self.event.clear();
             }
             self.finish(out);
@@ -103,7 +125,7 @@ fn is_usage_alone(event: &[u8]) -> bool {
         return false;
     }
     let data: Vec<u8> = event
-        .split(|byte| *byte == b'\n')
+        .split(|byte| matches!(byte, b'\n' | b'\r'))
         .filter_map(|line| line.strip_prefix(b"data:"))
         .collect::<Vec<_>>()
         .join(&b'\n');

@@ -27,10 +27,10 @@ fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> UsageReader {
 
 /// The usage of a stream by its events, as a text is taken apart.
 fn at_once(stream: &[u8]) -> Option<Usage> {
+    let stream = with_line_feeds(stream.strip_prefix(usage::BYTE_ORDER_MARK).unwrap_or(stream));
     let mut lines: Vec<&[u8]> = stream.split(|byte| *byte == b'\n').collect();
     // What no line end follows has not come whole.
     lines.pop();
-    let lines: Vec<&[u8]> = lines.into_iter().map(|line| line.strip_suffix(b"\r").unwrap_or(line)).collect();
     let mut last = None;
     let blank = lines.iter().rposition(|line| line.is_empty());
     for event in lines[..blank.map_or(0, |blank| blank)].split(|line| line.is_empty()) {
@@ -42,4 +42,18 @@ fn at_once(stream: &[u8]) -> Option<Usage> {
         last = usage::whole(&data.join(&b'\n')).or(last);
     }
     last
+}
+
+/// A stream whose lines all end by LF: by the standard they may also end by CR, or by both.
+fn with_line_feeds(stream: &[u8]) -> Vec<u8> {
+    let mut last = 0;
+    let mut lines = Vec::with_capacity(stream.len());
+    for byte in stream {
+        match (std::mem::replace(&mut last, *byte), *byte) {
+            (b'\r', b'\n') => {}
+            (_, b'\r') => lines.push(b'\n'),
+            (_, byte) => lines.push(byte),
+        }
+    }
+    lines
 }

@@ -23,7 +23,7 @@ use crate::decisions::Decisions;
 use crate::fleet::{DiscoverService, Discoverer, Fetcher, ScrapeService, Scraper, WakeService, tcp_keepalive};
 use crate::live::{Current, Live};
 use crate::panics::{self, Lasting};
-use crate::proxy::{AccessLog, Activity, Buffered, Edge, Explainer, Listeners, PINGORA_TRIES, Proxy};
+use crate::proxy::{AccessLog, Activity, Buffered, Edge, EngineProxy, Explainer, Listeners, PINGORA_TRIES, Proxy};
 use crate::reload::{self, ReloadService, Reloader};
 use crate::request::{KeyHasher, RoutingKey};
 use crate::sockets::{self, Sockets};
@@ -98,8 +98,8 @@ pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let admin = Admin { live: live.clone(), reloader: reloader.clone(), decisions, explainer, since };
 
-    let proxy = pingora_proxy::http_proxy(&server.configuration, proxy);
-    let edge = edge_service(Edge::new(proxy, live.clone(), activity.clone(), listeners.clone()), &bound);
+    let edge = Edge::new(live.clone(), activity.clone(), listeners.clone()).service(proxy, &server.configuration);
+    let edge = listening(edge, &bound);
     let admin = admin_service(admin, &sockets::bound(&sockets, Role::Admin));
 
     let upgrades = taker.is_some();
@@ -142,8 +142,7 @@ pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
     Ok(())
 }
 
-fn edge_service(edge: Edge, addresses: &[SocketAddr]) -> Service<Edge> {
-    let mut service = Service::new("edge".into(), edge);
+fn listening(mut service: Service<EngineProxy>, addresses: &[SocketAddr]) -> Service<EngineProxy> {
     let mut options = TcpSocketOptions::default();
     options.tcp_keepalive = Some(tcp_keepalive());
     for address in addresses {

@@ -85,10 +85,4 @@ impl Life {
             let _ = hung.changed().await;
         }
     }
-
-    /// Ends when it counts as hung.
-    pub async fn hung(&self) {
-        // The sender lives in `self`, so waiting cannot fail.
-        let _ = self.hung.subscribe().wait_for(Option::is_some).await;
-    }
 }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use http::{StatusCode, Version, header};
+use http::{HeaderName, StatusCode, Version, header};
 use pingora::Result;
 use pingora::http::ResponseHeader;
 use pingora_proxy::Session;
@@ -22,8 +22,8 @@ const WHOLE_MAX: usize = 8 << 20;
 /// noticed then can still be mended.
 const HOLD_BEYOND_HANG: Duration = Duration::from_secs(10);
 
-/// Headers about one connection only, which end here.
-const HOP_BY_HOP: [&str; 4] = ["keep-alive", "proxy-connection", "proxy-authenticate", "upgrade"];
+/// Headers that end here: those about one connection only, and the balancer's own.
+const ENDS_HERE: [&str; 5] = ["keep-alive", "proxy-connection", "proxy-authenticate", "upgrade", "x-homing-error"];
 
 /// Reads the usage of one answer.
 #[derive(Default)]
@@ -138,9 +138,8 @@ pub fn header(answer: &mut ResponseHeader, session: &mut Session, context: &mut 
     if answer.status.is_informational() {
         return Ok(());
     }
-    remove_hop_by_hop(answer);
+    remove_what_ends_here(answer);
     context.changes.begin(answer, version)?;
-    answer.remove_header("x-homing-error");
     cors::mark(answer, context)?;
     if version < Version::HTTP_11 {
         // An older client knows no chunks: its answer ends with the connection.
@@ -251,7 +250,7 @@ fn failed_in_stream(context: &Context) {
     }
 }
 
-fn remove_hop_by_hop(answer: &mut ResponseHeader) {
+fn remove_what_ends_here(answer: &mut ResponseHeader) {
     let named: Vec<String> = answer
         .headers
         .get_all(header::CONNECTION)
@@ -261,5 +260,9 @@ fn remove_hop_by_hop(answer: &mut ResponseHeader) {
         .map(|name| name.trim().to_ascii_lowercase())
         .filter(|name| !matches!(name.as_str(), "close" | "keep-alive" | "transfer-encoding" | "content-length" | ""))
         .collect();
-    named.iter().map(String::as_str).chain(HOP_BY_HOP).for_each(|name| drop(answer.remove_header(name)));
+    let ends_here = |name: &&HeaderName| {
+        ENDS_HERE.contains(&name.as_str()) || cors::is_of_cors(name) || named.iter().any(|named| named == name.as_str())
+    };
+    let ending: Vec<HeaderName> = answer.headers.keys().filter(ends_here).cloned().collect();
+    ending.iter().for_each(|name| drop(answer.remove_header(name)));
 }

@@ -2,13 +2,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use pingora::apps::{HttpServerApp, ServerApp};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use pingora::apps::HttpServerOptions;
 use pingora::protocols::Stream;
 use pingora::server::ShutdownWatch;
-use pingora_proxy::HttpProxy;
+use pingora::server::configuration::ServerConf;
+use pingora::services::listening::Service;
+use pingora_proxy::{HttpProxy, ProxyServiceBuilder};
 use tokio::time::{Instant, timeout_at};
 
+use super::dial::Dial;
 use super::error::OwnError;
 use super::listeners::{Listeners, Opened};
 use super::{Activity, Proxy, h1, h2};
@@ -17,9 +21,11 @@ use crate::live::Current;
 use crate::metrics::METRICS;
 use crate::request::Dialect;
 
+/// What serves the requests of all connections.
+pub type EngineProxy = HttpProxy<Proxy, Dial>;
+
 /// Takes client connections: counts them, finds out what they speak, and ends those that do not get to a request in time.
 pub struct Edge {
-    pub(super) proxy: Arc<HttpProxy<Proxy>>,
     pub(super) live: Current,
     pub(super) activity: Arc<Activity>,
     listeners: Arc<Listeners>,
@@ -27,8 +33,32 @@ pub struct Edge {
 }
 
 impl Edge {
-    pub fn new(proxy: HttpProxy<Proxy>, live: Current, activity: Arc<Activity>, listeners: Arc<Listeners>) -> Edge {
-        Edge { proxy: Arc::new(proxy), live, activity, listeners, open: AtomicUsize::new(0) }
+    pub fn new(live: Current, activity: Arc<Activity>, listeners: Arc<Listeners>) -> Edge {
+        Edge { live, activity, listeners, open: AtomicUsize::new(0) }
+    }
+
+    /// A service that has `proxy` serve the requests of the connections that this takes.
+    pub fn service(self, proxy: Proxy, settings: &Arc<ServerConf>) -> Service<EngineProxy> {
+        let edge = Arc::new(self);
+        let take = move |proxy, stream, shutdown: &ShutdownWatch| -> BoxFuture<'static, Option<Stream>> {
+            edge.clone().take(proxy, stream, shutdown.clone()).map(|()| None).boxed()
+        };
+        let mut options = HttpServerOptions::default();
+        // Every connection comes here, and not to Pingora's own loops.
+        options.force_custom = true;
+        let builder = ProxyServiceBuilder::new(settings, proxy).name("edge").server_options(options);
+        builder.custom(Dial::new(settings), Arc::new(take)).build()
+    }
+
+    async fn take(self: Arc<Self>, proxy: Arc<EngineProxy>, stream: Stream, shutdown: ShutdownWatch) {
+        let open = Open::new(&self);
+        // What has not been answered yet, and what has not left yet, is awaited.
+        let _held = self.activity.hold();
+        if open.count > self.live.load().server.limits.connections {
+            self.refuse(stream).await;
+        } else {
+            self.serve(&proxy, stream, &shutdown).await;
+        }
     }
 
     /// Ends when a connection without a request is to be closed because the process is to end.
@@ -48,16 +78,16 @@ impl Edge {
         self.live.load().server.limits.clone()
     }
 
-    async fn serve(&self, stream: Stream, shutdown: &ShutdownWatch) {
+    async fn serve(&self, proxy: &Arc<EngineProxy>, stream: Stream, shutdown: &ShutdownWatch) {
         let deadline = Instant::now() + self.live.load().server.limits.header_read;
         let opened = tokio::select! {
             opened = timeout_at(deadline, self.listeners.open(stream)) => opened,
             () = self.farewell(shutdown) => return,
         };
         match opened {
-            Ok(Some(Opened::Http1(stream))) => h1::serve(self, stream, deadline, shutdown).await,
+            Ok(Some(Opened::Http1(stream))) => h1::serve(self, proxy, stream, deadline, shutdown).await,
             // Boxed, or a connection of HTTP/1 would keep room for it.
-            Ok(Some(Opened::Http2(stream))) => Box::pin(h2::serve(self, stream, deadline, shutdown)).await,
+            Ok(Some(Opened::Http2(stream))) => Box::pin(h2::serve(self, proxy, stream, deadline, shutdown)).await,
             Ok(None) => {}
             Err(_) => METRICS.limits_hit.with_label_values(&["header_read"]).inc(),
         }
@@ -69,25 +99,6 @@ impl Edge {
         if self.listeners.is_plain(&stream) {
             h1::tell(&mut stream, OwnError::TooManyConnections, Dialect::OpenAi).await;
         }
-    }
-}
-
-#[async_trait]
-impl ServerApp for Edge {
-    async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
-        let open = Open::new(self);
-        // What has not been answered yet, and what has not left yet, is awaited.
-        let _held = self.activity.hold();
-        if open.count > self.live.load().server.limits.connections {
-            self.refuse(stream).await;
-        } else {
-            self.serve(stream, shutdown).await;
-        }
-        None
-    }
-
-    async fn cleanup(&self) {
-        self.proxy.http_cleanup().await;
     }
 }
 

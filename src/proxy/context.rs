@@ -1,4 +1,3 @@
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -10,7 +9,6 @@ use super::activity::Busy;
 use super::answer::UsageTap;
 use super::buffered::{Buffered, Reservation};
 use super::changes::Changes;
-use super::cork::Cork;
 use super::error::OwnError;
 use super::patience::Patience;
 use super::replay::Wrapped;
@@ -110,15 +108,6 @@ impl Context {
     /// Lets the session stand as one whose body is already read.
     pub fn wrap_body(&mut self, session: &mut Session, body: bytes::Bytes) {
         self.wrapped = Some(super::replay::wrap(&mut session.downstream_session, body));
-    }
-
-    /// Holds the head of the request back on the engine's `connection` until its body follows, if it has one. One that asks for
-    /// another protocol is held until Pingora has noted that it has none: an engine that agrees before that is taken for one
-    /// whose client has ended what it had to say.
-    pub fn cork(&self, connection: RawFd) {
-        if let Some(wrapped) = self.wrapped.as_ref().filter(|_| self.sent_bytes > 0 || self.switches) {
-            wrapped.draw_after_body(Cork::new(connection));
-        }
     }
 
     /// Lets the body go: an answer has begun, so it will not be sent again. A stream may run for long after that.

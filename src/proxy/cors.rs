@@ -19,15 +19,10 @@ const EXPOSED: &str = "x-request-id, retry-after, x-homing-error, x-homing-repli
 /// How long a browser may rely on the answer, in seconds: the longest that Chromium keeps it.
 const MAX_AGE_S: &str = "7200";
 
-/// What an engine may not say.
-const ENGINE_S: [HeaderName; 6] = [
-    header::ACCESS_CONTROL_ALLOW_ORIGIN,
-    header::ACCESS_CONTROL_ALLOW_CREDENTIALS,
-    header::ACCESS_CONTROL_ALLOW_HEADERS,
-    header::ACCESS_CONTROL_ALLOW_METHODS,
-    header::ACCESS_CONTROL_EXPOSE_HEADERS,
-    header::ACCESS_CONTROL_MAX_AGE,
-];
+/// Whether a header of an answer says which pages may read it, which no engine may.
+pub fn is_of_cors(name: &HeaderName) -> bool {
+    name.as_str().starts_with("access-control-")
+}
 
 /// Of the `origins` that may call, the one that answers to this request are to name.
 pub fn origin(headers: &HeaderMap, origins: &[HeaderValue]) -> Option<HeaderValue> {
@@ -60,7 +55,6 @@ pub async fn allow(session: &mut Session, context: &Context) -> Result<()> {
 /// # Errors
 /// Never in practice: all the values are valid in a header.
 pub fn mark(answer: &mut ResponseHeader, context: &Context) -> Result<()> {
-    ENGINE_S.iter().for_each(|name| drop(answer.remove_header(name)));
     if context.origin.is_some() {
         answer.insert_header(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED)?;
     }

@@ -2,6 +2,8 @@
 //!
 //! The times that each request may take are watched by Pingora's timers, which cost a fraction of tokio's.
 
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header;
@@ -12,7 +14,7 @@ use pingora::server::ShutdownWatch;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
 
-use super::connection::Edge;
+use super::connection::{Edge, EngineProxy};
 use super::error::OwnError;
 use super::gate::Gate;
 use super::turnstile::Turnstile;
@@ -25,10 +27,11 @@ use crate::request::head::{self, Fault};
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Serves until the connection ends; `deadline` is for its first head.
-pub async fn serve(edge: &Edge, stream: Stream, deadline: Instant, shutdown: &ShutdownWatch) {
+pub async fn serve(edge: &Edge, proxy: &Arc<EngineProxy>, stream: Stream, deadline: Instant, shutdown: &ShutdownWatch) {
     let mut gate = Gate::new(stream);
     let mut settings: Option<HttpPersistentSettings> = None;
     let mut deadline = Some(deadline);
+    let mut farewell = pin!(edge.farewell(shutdown));
     loop {
         let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
         let begins = async {
@@ -36,7 +39,7 @@ pub async fn serve(edge: &Edge, stream: Stream, deadline: Instant, shutdown: &Sh
                 // What has come already is served.
                 biased;
                 () = gate.begins() => true,
-                () = edge.farewell(shutdown) => false,
+                () = &mut farewell => false,
             }
         };
         match pingora_timeout::timeout(deadline.map_or_else(|| edge.idle(), left), begins).await {
@@ -68,7 +71,7 @@ pub async fn serve(edge: &Edge, stream: Stream, deadline: Instant, shutdown: &Sh
         }
         // Pingora takes it for bytes that were read with the request before.
         session.set_pipelined_prefix(head);
-        let Some(ended) = edge.proxy.process_new_http(session, shutdown).await else { return };
+        let Some(ended) = proxy.process_new_http(session, shutdown).await else { return };
         let (reusable, kept) = ended.consume();
         let Ok(turnstile) = reusable.into_any().downcast::<Turnstile>() else { return };
         let Some(same) = turnstile.into_gate().filter(Gate::is_free) else { return };

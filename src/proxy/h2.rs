@@ -12,7 +12,7 @@ use pingora::server::ShutdownWatch;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::connection::Edge;
+use super::connection::{Edge, EngineProxy};
 use super::presence;
 use crate::config::Http2;
 use crate::metrics::METRICS;
@@ -24,7 +24,7 @@ const MALFORMED_MAX: usize = 32;
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Serves until the connection ends; `deadline` is for its first bytes.
-pub async fn serve(edge: &Edge, stream: Stream, deadline: Instant, shutdown: &ShutdownWatch) {
+pub async fn serve(edge: &Edge, proxy: &Arc<EngineProxy>, stream: Stream, deadline: Instant, shutdown: &ShutdownWatch) {
     let mut shutdown = shutdown.clone();
     let digest = Arc::new(Digest {
         ssl_digest: stream.get_ssl_digest(),
@@ -55,7 +55,7 @@ pub async fn serve(edge: &Edge, stream: Stream, deadline: Instant, shutdown: &Sh
             }
             accepted = HttpSession::from_h2_conn(&mut connection, digest.clone()) => match accepted {
                 Ok(Some(H2Accept::Session(session))) => {
-                    let (proxy, shutdown, served) = (edge.proxy.clone(), shutdown.clone(), streams.subscribe());
+                    let (proxy, shutdown, served) = (proxy.clone(), shutdown.clone(), streams.subscribe());
                     // On any of the service's threads, or one connection could not use more than one.
                     pingora_runtime::current_handle().spawn(async move {
                         proxy.process_new_http(ServerSession::new_http2(session), &shutdown).await;

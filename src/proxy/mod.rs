@@ -16,10 +16,11 @@ mod body;
 mod buffered;
 mod callers;
 mod changes;
+mod coalescing;
 mod connection;
 mod context;
-mod cork;
 mod cors;
+mod dial;
 mod ending;
 mod error;
 mod explain;
@@ -63,7 +64,7 @@ use crate::traces::Traces;
 pub use access_log::AccessLog;
 pub use activity::Activity;
 pub use buffered::Buffered;
-pub use connection::Edge;
+pub use connection::{Edge, EngineProxy};
 pub use context::Context;
 pub use explain::Explainer;
 pub use listeners::Listeners;
@@ -108,12 +109,12 @@ impl ProxyHttp for Proxy {
         &self,
         _session: &mut Session,
         _reused: bool,
-        peer: &HttpPeer,
-        connection: RawFd,
-        _digest: Option<&Digest>,
+        _peer: &HttpPeer,
+        _connection: RawFd,
+        digest: Option<&Digest>,
         context: &mut Box<Context>,
     ) -> Result<()> {
-        upstream::cork(peer, connection, context);
+        upstream::hold_head(digest, context);
         Ok(())
     }
 

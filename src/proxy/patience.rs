@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use pingora::{Error, ErrorType};
 
@@ -26,12 +25,6 @@ pub const TOTAL: ErrorType = ErrorType::Custom("too long in all");
 pub fn is_limit(error: &ErrorType) -> bool {
     [HUNG, FIRST_BYTE, IDLE_STREAM, TOTAL].contains(error)
 }
-
-/// How often one that waits at an engine that hangs looks for another.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// How long one sleeps at most: Pingora's timers cost a fraction of tokio's, but each is kept until it is due, awaited or not.
-const SLEEP_MAX: Duration = Duration::from_secs(10);
 
 /// The patience of one try.
 pub struct Patience {
@@ -73,34 +66,18 @@ impl Patience {
     }
 
     /// Whether something has gone to the client: from then on other limits hold.
-    pub fn has_begun(&self) -> bool {
+    fn has_begun(&self) -> bool {
         self.last_passed().is_some()
-    }
-
-    /// Ends when the try is to end and nothing has gone to the client. Once something has, [`reached`](Patience::reached) says so.
-    pub async fn over(&self) -> Box<Error> {
-        loop {
-            let (due, limit) = self.next_limit();
-            let left = due.since(now());
-            if left.is_zero() {
-                return Error::new_up(limit);
-            }
-            tokio::select! {
-                () = pingora_timeout::sleep(left.min(SLEEP_MAX)) => {}
-                () = self.engine.life.hung() => {
-                    if self.elsewhere.is_open() {
-                        return Error::new_up(HUNG);
-                    }
-                    tokio::time::sleep(left.min(LOOK_EVERY)).await;
-                }
-            }
-        }
     }
 
     /// What the try is to end with, if that is due.
     pub fn reached(&self) -> Option<Box<Error>> {
         let (due, limit) = self.next_limit();
-        due.since(now()).is_zero().then(|| Error::new_up(limit))
+        if due.since(now()).is_zero() {
+            return Some(Error::new_up(limit));
+        }
+        let can_go_elsewhere = || !self.has_begun() && self.engine.life.is_hung() && self.elsewhere.is_open();
+        can_go_elsewhere().then(|| Error::new_up(HUNG))
     }
 
     /// The limit that is reached first, if nothing happens before.

@@ -14,23 +14,10 @@ const ESTABLISHED: u8 = 1;
 /// `TCP_FIN_WAIT1` and `TCP_FIN_WAIT2`, of the same place: this side has closed, the other has not.
 const WAITING_FOR_CLOSE: [u8; 2] = [4, 5];
 
-/// Ends when the client has closed its side or its connection is gone; never where the system does not tell.
+/// Whether the client has closed its side or its connection is gone; none where the system does not tell.
 ///
 /// Reading notices that too, but only until a byte of the client's next request has come: from then on a departure would
 /// stand unread behind it.
-pub async fn left(socket: Option<Arc<SocketDigest>>) {
-    loop {
-        // Begun with every request: Pingora's timer costs a fraction of tokio's.
-        pingora_timeout::sleep(LOOK_EVERY).await;
-        match has_left(socket.as_deref()) {
-            Some(true) => return,
-            Some(false) => {}
-            None => std::future::pending().await,
-        }
-    }
-}
-
-/// Whether the client has closed its side or its connection is gone; none where the system does not tell.
 pub fn has_left(socket: Option<&SocketDigest>) -> Option<bool> {
     Some(socket?.tcp_info()?.tcpi_state != ESTABLISHED)
 }

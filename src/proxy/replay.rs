@@ -28,7 +28,6 @@ use pingora::protocols::l4::socket::SocketAddr;
 use pingora::{Error, ErrorType, Result};
 use tokio::time::sleep_until;
 
-use super::cork::{Cork, give_way};
 use super::hold::{Hold, Passed};
 use super::patience::Patience;
 use super::presence;
@@ -47,8 +46,6 @@ struct Shared {
     body: Mutex<Bytes>,
     hold: Mutex<Hold>,
     patience: Mutex<Option<Arc<Patience>>>,
-    /// What holds the head of the request back until its body has been written.
-    cork: Mutex<Option<Cork>>,
     /// Whether the client's connection is to end with this answer.
     last: AtomicBool,
 }
@@ -92,11 +89,6 @@ impl Wrapped {
     /// Lets the try that begins now wait for its engine for so long.
     pub fn wait(&self, patience: Patience) {
         *self.shared.patience.lock() = Some(Arc::new(patience));
-    }
-
-    /// Draws the cork as soon as Pingora has written the body.
-    pub fn draw_after_body(&self, cork: Cork) {
-        *self.shared.cork.lock() = Some(cork);
     }
 
     /// Lets the connection end with this answer, which says so if its header is still to be written.
@@ -143,15 +135,8 @@ struct Replay {
 impl Replay {
     /// Waits for the client to leave, for what ends the try, or for the hold to be over.
     async fn wait(&mut self) -> Result<Option<Bytes>> {
-        let cork = self.shared.cork.lock().take();
-        if let Some(cork) = cork {
-            // Pingora has the body in hand by now, and writes it as soon as this gives way.
-            give_way().await;
-            drop(cork);
-        }
         let patience = self.shared.patience.lock().clone();
         loop {
-            // Also once what was held has gone to the client: from then on a hung engine is no reason to ask another.
             self.watch.take_if(|watch| !watch.is_of(patience.as_ref()));
             let held_until = self.shared.hold.lock().until();
             let Replay { inner, watch, .. } = &mut *self;
@@ -197,10 +182,7 @@ impl Replay {
                 let says = |task: &HttpTask| matches!(task, HttpTask::Body(Some(piece), _) if !piece.is_empty());
                 let flows = over && tasks.iter().any(says);
                 let ended = self.send(tasks).await?;
-                if flows {
-                    // The watch begins anew, and looks for what ends an answer that flows.
-                    (self.flows, self.watch) = (true, None);
-                }
+                self.flows |= flows;
                 Ok(ended)
             }
             Passed::Held => Ok(false),

@@ -1,15 +1,16 @@
 //! Sends a request to its replica, and to another one if that fails before a byte of the answer has come.
 
-use std::os::fd::RawFd;
 use std::time::Duration;
 
 use http::{StatusCode, header};
 use pingora::http::{RequestHeader, ResponseHeader};
-use pingora::protocols::ALPN;
+use pingora::protocols::Digest;
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, OrErr, Result, RetryType};
 
 use super::asked::RANK_HEADER;
+use super::coalescing::Coalescing;
+use super::dial::Dial;
 use super::hold::EMPTY;
 use super::patience::{FIRST_BYTE, HUNG, IDLE_STREAM, TOTAL};
 use super::{Context, PANIC};
@@ -35,6 +36,7 @@ pub async fn peer(context: &mut Context) -> Result<Box<HttpPeer>> {
                 let connect = in_flight.model().settings().timeouts.connect;
                 peer.options.connection_timeout = Some(connect);
                 peer.options.total_connection_timeout = Some(connect);
+                Dial::take(&mut peer);
                 if context.once_more_here {
                     // Connections are shared only within a group: alone in one, it gets a fresh connection.
                     peer.group_key = own_group(context);
@@ -51,10 +53,11 @@ pub async fn peer(context: &mut Context) -> Result<Box<HttpPeer>> {
     }
 }
 
-/// Has the head and the body leave together. A connection of HTTP/2 is shared, and Pingora sends what is due on it together.
-pub fn cork(peer: &HttpPeer, connection: RawFd, context: &Context) {
-    if peer.options.alpn == ALPN::H1 {
-        context.cork(connection);
+/// Has the head of a request wait for its body, if it has one. One that asks for another protocol waits until Pingora has noted
+/// that it has none: an engine that agrees before that is taken for one whose client has ended what it had to say.
+pub fn hold_head(connection: Option<&Digest>, context: &Context) {
+    if let Some(connection) = connection.filter(|_| context.sent_bytes > 0 || context.switches) {
+        Coalescing::hold_next_head(connection);
     }
 }
 

@@ -9,10 +9,9 @@ use pingora::{Error, ErrorType};
 use super::patience::Patience;
 use super::presence::{self, LOOK_EVERY};
 
-/// Ends when a try is to end. One until its answer begins and one from then on, not one for each token.
+/// Ends when a try is to end. One for each try, not one for each token.
 pub struct Watch {
     patience: Option<Arc<Patience>>,
-    begun: bool,
     /// Ends with what the try is to end with.
     pub ends: Pin<Box<dyn Future<Output = Box<Error>> + Send + Sync>>,
 }
@@ -20,48 +19,25 @@ pub struct Watch {
 impl Watch {
     /// Looks whether `client` leaves, and whether `patience` is over.
     pub fn new(client: Option<Arc<SocketDigest>>, patience: Option<Arc<Patience>>) -> Watch {
-        match patience {
-            Some(patience) if patience.has_begun() => {
-                let ends = Box::pin(beside_flow(client, patience.clone()));
-                Watch { patience: Some(patience), begun: true, ends }
-            }
-            _ => Watch { begun: false, ends: Box::pin(before_flow(client, patience.clone())), patience },
-        }
+        Watch { ends: Box::pin(look(client, patience.clone())), patience }
     }
 
-    /// Whether it still looks for what matters: by this patience, and with or without an answer that has begun.
+    /// Whether it looks for the end of the try of this patience.
     pub fn is_of(&self, patience: Option<&Arc<Patience>>) -> bool {
-        let begun = patience.is_some_and(|patience| patience.has_begun());
-        self.patience.as_ref().map(Arc::as_ptr) == patience.map(Arc::as_ptr) && self.begun == begun
+        self.patience.as_ref().map(Arc::as_ptr) == patience.map(Arc::as_ptr)
     }
 }
 
-async fn before_flow(client: Option<Arc<SocketDigest>>, patience: Option<Arc<Patience>>) -> Box<Error> {
-    let over = async {
-        match &patience {
-            Some(patience) => patience.over().await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        () = presence::left(client) => left(),
-        error = over => error,
-    }
-}
-
-/// One timer for both: whatever waits here is looked at with each event of a stream, and is kept for as long as that lasts.
-async fn beside_flow(client: Option<Arc<SocketDigest>>, patience: Arc<Patience>) -> Box<Error> {
+/// One timer for all of it, of Pingora's, which cost a fraction of tokio's: it is begun with every request, looked at with each event
+/// of a stream, and kept for as long as that lasts.
+async fn look(client: Option<Arc<SocketDigest>>, patience: Option<Arc<Patience>>) -> Box<Error> {
     loop {
         pingora_timeout::sleep(LOOK_EVERY).await;
         if presence::has_left(client.as_deref()) == Some(true) {
-            return left();
+            return Error::explain(ErrorType::ConnectionClosed, "the client left while its next request was waiting");
         }
-        if let Some(limit) = patience.reached() {
-            return limit;
+        if let Some(end) = patience.as_ref().and_then(|patience| patience.reached()) {
+            return end;
         }
     }
-}
-
-fn left() -> Box<Error> {
-    Error::explain(ErrorType::ConnectionClosed, "the client left while its next request was waiting")
 }

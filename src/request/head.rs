@@ -4,9 +4,11 @@
 //! refused here, before anything else looks at it, rather than mended: two framings, a line that ends in half a line break, a
 //! header that goes on in the next line, a second Host.
 
+use std::mem::MaybeUninit;
+
 use http::Uri;
 use http::uri::Authority;
-use httparse::{EMPTY_HEADER, Error, Header, Request, Status};
+use httparse::{Error, Header, Request, Status};
 use memchr::memchr;
 
 use super::Dialect;
@@ -81,9 +83,9 @@ impl Scanner {
 /// # Errors
 /// If it is to be refused.
 pub fn check(head: &[u8], headers_max: usize) -> Result<Framing, Fault> {
-    let mut slots = [EMPTY_HEADER; HEADERS_MAX];
-    let mut request = Request::new(&mut slots[..headers_max.min(HEADERS_MAX)]);
-    match request.parse(head) {
+    let mut slots = [const { MaybeUninit::uninit() }; HEADERS_MAX];
+    let mut request = Request::new(&mut []);
+    match request.parse_with_uninit_headers(head, &mut slots[..headers_max.min(HEADERS_MAX)]) {
         Ok(Status::Complete(length)) if length == head.len() => {}
         Ok(_) => return Err(Fault::Malformed("it does not end where it seems to")),
         Err(Error::TooManyHeaders) => return Err(Fault::TooManyHeaders),

@@ -10,6 +10,7 @@ mod bodies;
 mod cache_outcomes;
 mod callers;
 mod client_certificates;
+mod coalescing;
 mod cors;
 mod dashboards;
 mod discovery;

@@ -2,11 +2,12 @@
 //!
 //! The path of a request through the files: [`connection`](Edge) takes the connection, [`listeners`] opens it, [`h1`] or
 //! [`h2`] serves it ([`gate`] reads and checks the heads of the first, [`turnstile`] is what Pingora gets of each request),
-//! [`callers`] asks who calls, [`intake`] and [`body`] read the body, [`asked`] finds model and session, [`parking`] waits for room where
-//! there is none, [`upstream`] sends it and tries again elsewhere, [`patience`] says when that is due and [`watch`] looks for it, [`answer`] lets the response pass, whose beginning
-//! [`hold`] may keep back, and reads its usage, [`changes`] is what the operator changes of it, [`ending`] counts and logs.
-//! [`explain`] goes the same way for a request that is only asked about. Errors of the balancer's own are in [`error`], answers of its
-//! own in [`local`].
+//! [`callers`] asks who calls, [`intake`] and [`body`] read the body, [`asked`] finds model and session, [`replay`] lets the body
+//! be sent more than once, [`parking`] waits for room where there is none, [`upstream`] sends it and tries again elsewhere (over
+//! connections that [`dial`] makes and [`coalescing`] wraps), [`patience`] says when that is due and [`watch`] looks for it,
+//! [`answer`] lets the response pass, whose beginning [`hold`] may keep back, and reads its usage, [`changes`] is what the operator
+//! changes of it, [`ending`] counts and logs. [`explain`] goes the same way for a request that is only asked about. Errors of the
+//! balancer's own are in [`error`], answers of its own in [`local`].
 
 mod access_log;
 mod activity;

@@ -49,6 +49,7 @@ fn what_is_shipped_is_valid() {
     for path in shipped {
         let text = fs::read_to_string(&path).expect("it can be read");
         assert_eq!(refused_by_schema(&text), None, "{}", path.display());
+        assert_eq!(refused_by_check(&text), None, "{}", path.display());
     }
 }
 

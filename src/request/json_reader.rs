@@ -67,35 +67,41 @@ impl<'a> Reader<'a> {
         // What closes the lists and objects around the place that has been read.
         let mut around = Vec::new();
         loop {
-            match self.token()? {
-                b'{' if !self.leave_if(b'}') => {
-                    around.push(b'}');
-                    self.key()?;
-                    continue;
-                }
-                b'[' if !self.leave_if(b']') => {
-                    around.push(b']');
-                    continue;
-                }
-                b'{' | b'[' => {}
-                b'"' => self.end_string()?,
-                b't' => self.rest(b"rue")?,
-                b'f' => self.rest(b"alse")?,
-                b'n' => self.rest(b"ull")?,
-                b'-' | b'0'..=b'9' => self.end_number()?,
-                _ => return None,
+            if around.last() == Some(&b'}') {
+                self.key()?;
             }
+            if let Some(bracket) = self.enter_or_pass()? {
+                let is_empty = self.leave_if(bracket);
+                if !is_empty {
+                    around.push(bracket);
+                    continue;
+                }
+            }
+            // A value has ended, and with it perhaps some of those around it.
             loop {
                 let Some(bracket) = around.last() else { return Some(start..self.at) };
-                if self.goes_on(*bracket)? {
+                let another = self.goes_on(*bracket)?;
+                if another {
                     break;
                 }
                 around.pop();
             }
-            if around.last() == Some(&b'}') {
-                self.key()?;
-            }
         }
+    }
+
+    /// Goes into a list or an object, or behind any other value. What closes the one that it is in then.
+    fn enter_or_pass(&mut self) -> Option<Option<u8>> {
+        match self.token()? {
+            b'{' => return Some(Some(b'}')),
+            b'[' => return Some(Some(b']')),
+            b'"' => self.end_string()?,
+            b't' => self.rest(b"rue")?,
+            b'f' => self.rest(b"alse")?,
+            b'n' => self.rest(b"ull")?,
+            b'-' | b'0'..=b'9' => self.end_number()?,
+            _ => return None,
+        }
+        Some(None)
     }
 
     fn skip_space(&mut self) {

@@ -28,27 +28,26 @@ fn echo(request: &Request) -> Answer {
 }
 
 /// What a client sends over HTTP/1.1 that is framed badly or in two ways, with another request hidden in it.
-fn broken_h1(n: usize, id: &str) -> (String, bool) {
+fn broken_h1(n: usize, id: &str) -> String {
     let body = body(id);
     let hidden = format!("POST {HIDDEN} HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     let chunked = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
     let (size, both) = (body.len(), body.len() + hidden.len());
     let post =
         |headers: &str, rest: &str| format!("POST {PATH} HTTP/1.1\r\nhost: a\r\n{headers}\r\n\r\n{rest}{hidden}");
-    // Where it stops reading, the rest is no request of its own: then the answer is its own or none.
     match n % 12 {
-        0 => (post(&format!("content-length: {both}\r\ntransfer-encoding: chunked"), &chunked), true),
-        1 => (post("content-length: 4\r\ntransfer-encoding: chunked", &chunked), true),
-        2 => (post(&format!("content-length: {size}\r\ncontent-length: {both}"), &body), false),
-        3 => (post(&format!("content-length: +{size}"), &body), false),
-        4 => (post(&format!("content-length: -{size}"), &body), false),
-        5 => (post(&format!("content-length: {size}, {both}"), &body), false),
-        6 => (post("transfer-encoding: xchunked", &chunked), false),
-        7 => (post("transfer-encoding: chunked\r\ntransfer-encoding: identity", &chunked), false),
-        8 => (post("transfer-encoding : chunked", &chunked), false),
-        9 => (post("transfer-encoding: chunked", &format!("{:x}\r\n{body}zz\r\n0\r\n\r\n", body.len())), false),
-        10 => (post(&format!("x: 1\n content-length: {size}\r\nhost: b"), &body), false),
-        _ => (post(&format!("content-length: {size}\0"), &body), false),
+        0 => post(&format!("content-length: {both}\r\ntransfer-encoding: chunked"), &chunked),
+        1 => post("content-length: 4\r\ntransfer-encoding: chunked", &chunked),
+        2 => post(&format!("content-length: {size}\r\ncontent-length: {both}"), &body),
+        3 => post(&format!("content-length: +{size}"), &body),
+        4 => post(&format!("content-length: -{size}"), &body),
+        5 => post(&format!("content-length: {size}, {both}"), &body),
+        6 => post("transfer-encoding: xchunked", &chunked),
+        7 => post("transfer-encoding: chunked\r\ntransfer-encoding: identity", &chunked),
+        8 => post("transfer-encoding : chunked", &chunked),
+        9 => post("transfer-encoding: chunked", &format!("{:x}\r\n{body}zz\r\n0\r\n\r\n", body.len())),
+        10 => post(&format!("x: 1\n content-length: {size}\r\nhost: b"), &body),
+        _ => post(&format!("content-length: {size}\0"), &body),
     }
 }
 
@@ -92,14 +91,14 @@ fn broken_h2(n: usize, id: &str) -> (Headers, Pieces) {
 }
 
 async fn ask_broken_h1(address: SocketAddr, n: usize, id: &str) {
-    let (bytes, may_pass) = broken_h1(n, id);
+    let bytes = broken_h1(n, id);
     let mut client = Client::connect(address).await;
     // The balancer may refuse and close before this is all sent.
     let _ = client.wire.send(bytes.as_bytes()).await;
     let _ = client.wire.finish().await;
     if let Some(head) = client.wire.closed_or_head().await {
         let status = client::status(&head);
-        assert!(matches!(status, 400 | 501) || may_pass && status == 200, "case {}: {status}", n % 12);
+        assert!(matches!(status, 400 | 501), "case {}: {status}", n % 12);
     }
 }
 
@@ -124,11 +123,9 @@ async fn ask_broken_h2(raw: &mut Option<RawH2>, address: SocketAddr, n: usize, i
 async fn ask_odd(h1: &mut Client, raw: &mut RawH2, n: usize, id: &str) -> serde_json::Value {
     let body = body(id);
     if n.is_multiple_of(2) {
-        // The whole address, of another host at that, and a length said twice.
+        // The whole address, where others write a path.
         let length = body.len();
-        let head = format!(
-            "POST http://a.test{PATH} HTTP/1.1\r\nhost: a.test\r\ncontent-length: {length}\r\ncontent-length: {length}\r\n\r\n"
-        );
+        let head = format!("POST http://a.test{PATH} HTTP/1.1\r\nhost: a.test\r\ncontent-length: {length}\r\n\r\n");
         h1.send_bytes(format!("{head}{body}").as_bytes()).await;
         let response = h1.response("POST").await;
         assert_eq!(response.status, 200, "{}", response.text());
@@ -177,7 +174,7 @@ async fn call(address: SocketAddr, next: Arc<AtomicUsize>) {
                 if odd.begun() == 40 {
                     odd = RawH2::connect(address).await;
                 }
-                ask_odd(&mut h1, &mut odd, n / 5, &id).await
+                ask_odd(&mut h1, &mut odd, n / 10, &id).await
             }
             kind => {
                 let ask = Ask::new("POST", PATH).header("content-type", "application/json").body(body(&id));
@@ -216,9 +213,7 @@ async fn everyone_gets_their_own_answer() {
         *came.entry(id).or_default() += 1;
     }
     assert!(came.values().all(|times| *times == 1), "some came twice");
-    let (whole, broken): (Vec<_>, Vec<_>) = came.keys().partition(|id| id.starts_with("request-"));
-    assert_eq!(whole.len(), REQUESTS - REQUESTS / 10);
-    // Of the broken ones, only those whose chunks say clearly where they end.
-    assert!(broken.len() <= REQUESTS / 20, "{}", broken.len());
+    assert!(came.keys().all(|id| id.starts_with("request-")), "a broken one came");
+    assert_eq!(came.len(), REQUESTS - REQUESTS / 10);
     assert!(engines.iter().all(|engine| engine.turns() > 0), "both were asked");
 }

@@ -76,6 +76,7 @@ pub struct Admin {
     pub token: Option<Secret>,
 }
 
+/// How the balancer serves its clients, whatever the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// Threads that serve clients.
@@ -113,6 +114,7 @@ pub enum ClientCredentials {
     Drop,
 }
 
+/// What one client may take of the balancer; each has a counter of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one request's body.

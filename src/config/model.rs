@@ -10,6 +10,7 @@ use super::place::{Place, Section};
 use super::{Alias, Discovery, EngineUrl, Secret, Trust, settings, tls};
 use crate::routing::{Admission, Recovery};
 
+/// A model as the file has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
     /// `None`: requests for any model name go here.

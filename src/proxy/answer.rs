@@ -93,15 +93,18 @@ impl UsageTap {
         matches!(self, UsageTap::Streamed(reader) if reader.ended())
     }
 
+    /// How many lines of a stream were too long to be read.
+    pub fn skipped_lines(&self) -> u64 {
+        match self {
+            UsageTap::Streamed(reader) => reader.skipped_lines(),
+            _ => 0,
+        }
+    }
+
     /// The usage, as far as the answer has come.
     pub fn usage(&self) -> Option<Usage> {
         match self {
-            UsageTap::Streamed(reader) => {
-                if reader.skipped_lines() > 0 {
-                    METRICS.limits_hit.with_label_values(&["answer_line"]).inc_by(reader.skipped_lines());
-                }
-                reader.usage()
-            }
+            UsageTap::Streamed(reader) => reader.usage(),
             UsageTap::Whole(kept) => usage::whole(kept),
             UsageTap::Waiting | UsageTap::TooLong | UsageTap::Silent => None,
         }

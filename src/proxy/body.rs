@@ -14,8 +14,8 @@ use super::turnstile::{AnnouncedBody, Turnstile};
 use crate::config::Limits;
 use crate::metrics::METRICS;
 
-/// A body that was refused is still read for this long, so that the client gets to see the refusal.
-const LINGER: Duration = Duration::from_secs(2);
+/// A client that was refused is still read from for this long: a connection closed on unread bytes loses the answer.
+pub const LINGER: Duration = Duration::from_secs(2);
 
 /// Reads the body, however it is framed, and answers `Expect: 100-continue` on the way.
 ///
@@ -110,7 +110,7 @@ fn unreadable(session: &mut ServerSession) -> OwnError {
     OwnError::UnreadableBody
 }
 
-/// Reads on what a refused client still sends, for a while: a connection closed on unread bytes loses the answer.
+/// Reads on what a refused client still sends of its body, for a while.
 pub async fn linger(session: &mut ServerSession) {
     let rest = async { while let Ok(Some(_)) = session.read_request_body().await {} };
     // Whether it came or the time is over: nothing is left to do.

@@ -55,7 +55,8 @@ pub struct Context {
     pub sent: Option<Time>,
     /// Where it was sent; none while that is open and for what the balancer answers itself.
     pub in_flight: Option<InFlight>,
-    /// A reused connection was closed under it, and there is no other replica: once more here, on a fresh one.
+    /// A reused connection was closed under it, or its engine hung, and there is no other replica: once more here, on a fresh
+    /// connection.
     pub once_more_here: bool,
     /// The engine's header has come.
     pub answered: bool,

@@ -48,7 +48,8 @@ pub async fn fail(session: &mut Session, error: &Error, context: &mut Context) -
     // Pingora closes the connection after a failure; the answer is to say so.
     session.downstream_session.set_keepalive(None);
     if *error.etype() == ErrorType::WriteTimedout {
-        METRICS.limits_hit.with_label_values(&["client_write"]).inc();
+        let limit = if *error.esource() == ErrorSource::Upstream { "engine_write" } else { "client_write" };
+        METRICS.limits_hit.with_label_values(&[limit]).inc();
     }
     let gone = is_clients(error);
     let begun = session.downstream_session.response_written().is_some_and(has_begun);
@@ -122,47 +123,18 @@ async fn end_stream(session: &mut Session, error: &Error, context: &mut Context)
 impl Proxy {
     /// Counts a request that has ended and writes its line.
     pub(super) fn end(&self, session: &Session, error: Option<&Error>, context: &mut Context) {
-        let written = session.downstream_session.response_written().map(|answer| answer.status.as_u16());
-        let whole = context.usage.as_ref().is_some_and(|usage| usage.ended());
-        let left = error.is_some_and(is_clients) && !whole;
-        let status = written.filter(|_| !left).unwrap_or(CLIENT_CLOSED);
-        let usage = context.usage.as_ref().and_then(|usage| usage.usage());
-        let seconds = |moment: Instant| (moment - context.began).as_secs_f64();
-        let total_s = context.began.elapsed().as_secs_f64();
-        let first_byte_s = context.first_byte.map(seconds);
+        let end = End::of(session, error, context);
         let tokens =
-            usage.map(|usage| Tokens { prompt: usage.prompt, cached: usage.cached, completion: usage.completion });
+            end.usage.map(|usage| Tokens { prompt: usage.prompt, cached: usage.cached, completion: usage.completion });
         let cache = context.in_flight.as_mut().and_then(|in_flight| in_flight.finish(tokens));
-        let model = context.model.as_ref().map(|model| model.label());
-        if let (Some(model), Some(parked)) = (model, context.parked) {
-            METRICS.parked_seconds.with_label_values(&[model]).observe(parked.as_secs_f64());
-        }
-        self.record(context, usage, first_byte_s, cache);
-        let replica = context.in_flight.as_ref().map(|in_flight| in_flight.replica());
-        if let Some(in_flight) = &context.in_flight {
-            let (model, replica) = (in_flight.model().label(), replica.unwrap_or_default());
-            let class = if context.broke_off { "broken" } else { status_class(status) };
-            match in_flight.decision() {
-                Some(decision) => {
-                    METRICS.requests.with_label_values(&[model, replica, decision.name(), class]).inc();
-                    METRICS.duration.with_label_values(&[model]).observe(total_s);
-                    first_byte_s.inspect(|s| METRICS.time_to_first_byte.with_label_values(&[model]).observe(*s));
-                    usage.inspect(|usage| count_tokens(model, usage));
-                }
-                None => METRICS.follow_requests.with_label_values(&[model, replica, class]).inc(),
-            }
-        }
-        let caller = context.caller.as_ref().map(|caller| caller.name());
-        if let Some(caller) = caller {
-            METRICS.caller_requests.with_label_values(&[caller, status_class(status)]).inc();
-            usage.inspect(|usage| count_caller_tokens(caller, usage));
-        }
+        self.record(context, end.usage, end.first_byte_s, cache);
+        count(context, &end);
         let header = session.req_header();
         let (method, path) = (endpoint::shown_method(&header.method), endpoint::shown(header.uri.path()));
         let error = context.own_error.as_ref().map(|error| error.code()).or(context.broke_off.then_some("broken"));
         let trace = TraceParent::of(&header.headers);
         if let Some(traces) = &self.traces
-            && let Some(spans) = spans::of(context, trace, &Whole { method, path, status, error })
+            && let Some(spans) = spans::of(context, trace, &Whole { method, path, status: end.status, error })
         {
             traces.send(spans);
         }
@@ -172,20 +144,70 @@ impl Proxy {
             traceparent: trace.map(|trace| trace.text),
             method,
             path,
-            caller,
-            model,
-            replica,
+            caller: context.caller.as_ref().map(|caller| caller.name()),
+            model: context.model.as_ref().map(|model| model.label()),
+            replica: context.in_flight.as_ref().map(|in_flight| in_flight.replica()),
             decision: context.in_flight.as_ref().and_then(|in_flight| in_flight.decision()).map(|d| d.name()),
-            status,
+            status: end.status,
             error,
             bytes_in: context.body_bytes,
             bytes_out: session.downstream_session.body_bytes_sent() as u64,
-            first_byte_s,
-            total_s,
+            first_byte_s: end.first_byte_s,
+            total_s: end.total_s,
             parked_s: context.parked.map(|parked| parked.as_secs_f64()),
-            usage,
+            usage: end.usage,
             cache: cache.map(CacheOutcome::name),
         });
+    }
+}
+
+/// How a request ended.
+struct End {
+    status: u16,
+    usage: Option<Usage>,
+    first_byte_s: Option<f64>,
+    total_s: f64,
+}
+
+impl End {
+    fn of(session: &Session, error: Option<&Error>, context: &Context) -> End {
+        let written = session.downstream_session.response_written().map(|answer| answer.status.as_u16());
+        let whole = context.usage.as_ref().is_some_and(|usage| usage.ended());
+        let left = error.is_some_and(is_clients) && !whole;
+        let seconds = |moment: Instant| (moment - context.began).as_secs_f64();
+        End {
+            status: written.filter(|_| !left).unwrap_or(CLIENT_CLOSED),
+            usage: context.usage.as_ref().and_then(|usage| usage.usage()),
+            first_byte_s: context.first_byte.map(seconds),
+            total_s: seconds(Instant::now()),
+        }
+    }
+}
+
+fn count(context: &Context, end: &End) {
+    let skipped = context.usage.as_ref().map_or(0, |usage| usage.skipped_lines());
+    if skipped > 0 {
+        METRICS.limits_hit.with_label_values(&["answer_line"]).inc_by(skipped);
+    }
+    if let (Some(model), Some(parked)) = (&context.model, context.parked) {
+        METRICS.parked_seconds.with_label_values(&[model.label()]).observe(parked.as_secs_f64());
+    }
+    if let Some(in_flight) = &context.in_flight {
+        let (model, replica) = (in_flight.model().label(), in_flight.replica());
+        let class = if context.broke_off { "broken" } else { status_class(end.status) };
+        match in_flight.decision() {
+            Some(decision) => {
+                METRICS.requests.with_label_values(&[model, replica, decision.name(), class]).inc();
+                METRICS.duration.with_label_values(&[model]).observe(end.total_s);
+                end.first_byte_s.inspect(|s| METRICS.time_to_first_byte.with_label_values(&[model]).observe(*s));
+                end.usage.inspect(|usage| count_tokens(model, usage));
+            }
+            None => METRICS.follow_requests.with_label_values(&[model, replica, class]).inc(),
+        }
+    }
+    if let Some(caller) = context.caller.as_ref().map(|caller| caller.name()) {
+        METRICS.caller_requests.with_label_values(&[caller, status_class(end.status)]).inc();
+        end.usage.inspect(|usage| count_caller_tokens(caller, usage));
     }
 }
 

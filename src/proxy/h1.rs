@@ -4,7 +4,6 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::header;
 use pingora::apps::{HttpPersistentSettings, HttpServerApp};
@@ -14,6 +13,7 @@ use pingora::server::ShutdownWatch;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
 
+use super::body::LINGER;
 use super::connection::{Edge, EngineProxy};
 use super::error::OwnError;
 use super::gate::Gate;
@@ -22,9 +22,6 @@ use crate::metrics::METRICS;
 use crate::panics::contained;
 use crate::request::Dialect;
 use crate::request::head::{self, Fault};
-
-/// A client that was refused is still read from for this long: a connection closed on unread bytes loses the answer.
-const LINGER: Duration = Duration::from_secs(2);
 
 /// Serves until the connection ends; `deadline` is for its first head.
 pub async fn serve(edge: &Edge, proxy: &Arc<EngineProxy>, stream: Stream, deadline: Instant, shutdown: &ShutdownWatch) {

@@ -5,6 +5,8 @@ use std::time::Instant;
 use pingora::protocols::http::HttpTask;
 use pingora::{Error, ErrorType};
 
+use crate::metrics::METRICS;
+
 /// Bytes that are held back at most. What opens a stream has hundreds; of a request with many choices, thousands.
 const BYTES_MAX: usize = 256 << 10;
 
@@ -44,6 +46,7 @@ impl Hold {
         self.until = None;
     }
 
+    /// Whether the answer is held back.
     pub fn is_on(&self) -> bool {
         self.until.is_some()
     }
@@ -75,6 +78,7 @@ impl Hold {
             if self.bytes <= BYTES_MAX {
                 return Passed::Held;
             }
+            METRICS.limits_hit.with_label_values(&["hold"]).inc();
         }
         Passed::On(if self.held.is_empty() { pieces } else { self.take(pieces) })
     }

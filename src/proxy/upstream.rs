@@ -18,8 +18,8 @@ use crate::fleet::{Fetcher, TRIES_MAX, bearer};
 use crate::metrics::METRICS;
 use crate::routing::Retry;
 
-/// Tries that Pingora is to allow: ours, and one more for a reused connection that was closed under a request.
-pub const PINGORA_TRIES: usize = TRIES_MAX + 2;
+/// Tries that Pingora is to allow: ours, and one more at the same engine (see [`Context::once_more_here`]).
+pub const PINGORA_TRIES: usize = TRIES_MAX + 1;
 
 /// An engine that failed a request has this long to say that it is healthy.
 const HEALTH_MAX: Duration = Duration::from_secs(2);

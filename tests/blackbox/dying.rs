@@ -310,4 +310,5 @@ async fn a_header_is_not_held_for_ever() {
     gate.open();
     assert_eq!(h1.rest(head, "POST").await.text(), DEAD);
     assert_eq!(exchange.piece().await.expect("the rest").as_deref(), Some(DEAD.as_bytes()));
+    balancer.metric_becomes("homing_limits_hit_total", &[("limit", "hold")], 2.0).await;
 }

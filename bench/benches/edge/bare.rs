@@ -31,7 +31,7 @@ impl ProxyHttp for Bare {
 /// Serves at the first address, before the others, with the settings of Pingora that Homing runs with.
 pub fn serve(address: SocketAddr, engines: Vec<SocketAddr>) -> ! {
     let configuration =
-        ServerConf { threads: 1, work_stealing: false, upstream_keepalive_pool_size: 4096, ..ServerConf::default() };
+        ServerConf { threads: 1, work_stealing: false, upstream_keepalive_pool_size: 1024, ..ServerConf::default() };
     let mut server = Server::new_with_opt_and_conf(None, configuration);
     server.bootstrap();
     let bare = Bare { engines, next: AtomicUsize::new(0) };

@@ -9,6 +9,7 @@ use tokio::time::sleep_until;
 
 use super::{Returned, Shared, placeholder};
 use crate::fleet::Rest;
+use crate::metrics::METRICS;
 use crate::proxy::hold::Passed;
 use crate::proxy::presence;
 use crate::proxy::watch::Watch;
@@ -90,8 +91,9 @@ impl Replay {
         }
     }
 
-    /// Sends what was held.
+    /// Sends what was held: for as long as may be, nothing was said.
     async fn let_go(&mut self) -> Result<()> {
+        METRICS.limits_hit.with_label_values(&["hold"]).inc();
         let held = self.shared.hold.lock().take(Vec::new());
         // Pingora drops this if the engine's next piece comes before the client takes the first.
         self.torn = true;

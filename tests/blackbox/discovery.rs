@@ -224,6 +224,31 @@ async fn a_name_is_every_address_of_it() {
     assert_eq!(failures(&balancer).await, 0.0);
 }
 
+/// Each of its addresses is a replica, those of another family than the others aside, and it is looked up again and again.
+#[tokio::test]
+async fn a_name_may_get_addresses_and_lose_some() {
+    let engine = Engine::start().await;
+    let port = engine.address.port();
+    let names = Names::new(&["127.0.0.1"]);
+    let environment = names.environment();
+    let environment = environment.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let config = found_by(json!({"dns": format!("replicas.test:{port}"), "every": "100 ms"}), json!({}));
+    let balancer = Balancer::start_with(config, &environment).await;
+    balancer.ask(&turn("conversation-a")).await.is("placed").from(&engine);
+    for addresses in [&["127.0.0.3", "::1", "127.0.0.1", "127.0.0.2"][..], &["127.0.0.1", "127.0.0.3"], &["127.0.0.1"]]
+    {
+        names.resolves_to(addresses);
+        let mut expected: Vec<String> =
+            addresses.iter().filter(|ip| **ip != "::1").map(|ip| format!("{ip}:{port}")).collect();
+        expected.sort();
+        balancer.routing_when(&format!("replicas {expected:?}"), |routing| routing.names() == expected).await;
+        balancer.ask(&turn("conversation-a")).await.is("sticky").from(&engine);
+    }
+    names.resolves_to(&[]);
+    balancer.output.line("that it does not resolve", |line| line.contains("replicas.test").then_some(())).await;
+    balancer.ask(&turn("conversation-a")).await.is("sticky").from(&engine);
+}
+
 #[tokio::test]
 async fn a_name_without_an_address_leaves_what_was_there() {
     let engine = Engine::start().await;

@@ -3,13 +3,29 @@
 use serde_json::{Value, json};
 
 use crate::harness::h2_client::request;
-use crate::harness::raw_h2::{Fate, RawH2};
+use crate::harness::raw_h2::{Fate, INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS, MAX_HEADER_LIST_SIZE, RawH2};
 use crate::harness::*;
 
 fn limited(engine: &Engine, server: Value) -> Value {
     let mut config = one_model([engine], json!({}));
     config["server"] = server;
     config
+}
+
+#[tokio::test]
+async fn a_client_is_told_what_it_may() {
+    let engine = Engine::start().await;
+    let cases = [
+        (json!({}), [100, 64 << 10, 1 << 20]),
+        (json!({"streams": 7, "header_list": "8 KiB", "window": "4 MiB"}), [7, 8 << 10, 4 << 20]),
+    ];
+    for (http2, [streams, header_list, window]) in cases {
+        let balancer = Balancer::start(limited(&engine, json!({"http2": http2}))).await;
+        let (settings, of_all) = RawH2::connect(balancer.listen).await.allowed().await;
+        let names = [MAX_CONCURRENT_STREAMS, MAX_HEADER_LIST_SIZE, INITIAL_WINDOW_SIZE];
+        assert_eq!(names.map(|name| settings.get(&name).copied()), [streams, header_list, window].map(Some), "{http2}");
+        assert_eq!(of_all, window, "{http2}");
+    }
 }
 
 #[tokio::test]

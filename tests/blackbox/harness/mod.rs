@@ -13,6 +13,7 @@ pub mod full;
 pub mod goaway_engine;
 pub mod h2_client;
 mod h2_engine;
+pub mod names;
 pub mod output;
 pub mod pki;
 pub mod prometheus;
@@ -30,6 +31,7 @@ pub use client::{Client, Response, ask_all};
 pub use config::{engines, model, one_model};
 pub use engine::Engine;
 pub use h2_client::H2Client;
+pub use names::Names;
 pub use pki::Pki;
 
 use std::future::Future;

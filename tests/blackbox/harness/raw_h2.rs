@@ -1,5 +1,6 @@
 //! HTTP/2 frame by frame, for what no proper client would send.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -30,8 +31,17 @@ pub const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 pub const SETTINGS: u8 = 4;
 const PING: u8 = 6;
+const WINDOW_UPDATE: u8 = 8;
 pub const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
+
+/// What settings are called (RFC 9113, 6.5.2).
+pub const MAX_CONCURRENT_STREAMS: u16 = 3;
+pub const INITIAL_WINDOW_SIZE: u16 = 4;
+pub const MAX_HEADER_LIST_SIZE: u16 = 6;
+
+/// The window of a connection before anything is said of it (RFC 9113, 6.9.2).
+const WINDOW: u32 = 65_535;
 
 pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
@@ -106,6 +116,22 @@ impl RawH2 {
 
     async fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
         write_frame(&mut self.stream, kind, flags, stream, payload).await;
+    }
+
+    /// What the other side allows: its settings, and the window of the whole connection once that is raised.
+    pub async fn allowed(&mut self) -> (HashMap<u16, u32>, u32) {
+        let mut settings = HashMap::new();
+        loop {
+            match within("a frame", read_frame(&mut self.stream)).await.expect("the connection goes on") {
+                (SETTINGS, _, _, payload) => settings.extend(payload.chunks(6).map(|setting| {
+                    (u16::from_be_bytes([setting[0], setting[1]]), u32::from_be_bytes(setting[2..].try_into().unwrap()))
+                })),
+                (WINDOW_UPDATE, _, 0, more) => {
+                    return (settings, WINDOW + u32::from_be_bytes(more[..].try_into().unwrap()));
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Waits for what becomes of the request on `stream`; what is said of others is passed over.

@@ -20,6 +20,7 @@ mod reload;
 pub mod request;
 pub mod routing;
 mod serve;
+mod shutdown;
 mod sockets;
 pub mod state;
 pub mod terminal;

@@ -6,15 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
-use async_trait::async_trait;
-use log::{info, warn};
+use log::warn;
 use parking_lot::Mutex;
 use pingora::listeners::{L4BufferSettings, ListenerConfig, TcpSocketOptions};
 use pingora::server::configuration::ServerConf;
-use pingora::server::{RunArgs, Server, ShutdownWatch};
-use pingora::services::background::{BackgroundService, background_service};
+use pingora::server::{RunArgs, Server};
+use pingora::services::background::background_service;
 use pingora::services::listening::Service;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 
 use crate::admin::{Admin, HistoryService};
@@ -26,13 +24,14 @@ use crate::panics::{self, Lasting};
 use crate::proxy::{AccessLog, Activity, Buffered, Edge, EngineProxy, Explainer, Listeners, PINGORA_TRIES, Proxy};
 use crate::reload::{self, ReloadService, Reloader};
 use crate::request::{KeyHasher, RoutingKey};
+use crate::shutdown::Shutdown;
 use crate::sockets::{self, Sockets};
 use crate::state::{self, Keeper};
 use crate::traces::Traces;
 use crate::upgrade::{self, Giver, Role, Signals, Socket, Taker};
 
-/// Pingora sleeps this long after a shutdown began before it stops its runtimes, whatever is in flight. The shutdown
-/// service below ends the process long before.
+/// Pingora sleeps this long after a shutdown began before it stops its runtimes, whatever is in flight. [`Shutdown`] ends the
+/// process long before.
 const PINGORA_GRACE: Duration = Duration::from_secs(2 * 24 * 3600);
 
 /// Idle connections kept to the engines, over all of them.
@@ -54,11 +53,8 @@ pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
     let sockets = sockets::open(&config, taker.as_mut())?;
     let to_hand_over = sockets.iter().map(Socket::another).collect::<Result<_, _>>()?;
     warn_if_open(&config);
-    let bound = sockets::bound(&sockets, Role::Clients);
-    let listeners = Arc::new(Listeners::new(&config.listen, &bound)?);
-    let access_log = AccessLog::start().map_err(|error| format!("the access log has no thread: {error}"))?;
-    let traces = config.traces.as_deref().map(Traces::start).transpose()?;
     let live: Current = Arc::new(ArcSwap::from_pointee(Live::new(&config)));
+    let parts = Parts::new(&config, &sockets, live.clone())?;
     let key = match &taker {
         Some(taker) => taker.key,
         None => kept_key(&config, &live)?,
@@ -67,79 +63,111 @@ pub fn serve(path: &Path, upgrade: bool) -> Result<(), String> {
     if let Some(keeper) = keeper.clone().filter(|_| taker.is_none()) {
         keeper.start()?;
     }
-
     raise_open_files(config.server.limits.connections);
+
     let mut server = Server::new_with_opt_and_conf(None, pingora_configuration(&config));
-    let activity = Arc::new(Activity::default());
-    let scraper = Arc::new(Scraper::new(live.load().fleet.clone(), config.scrape.clone()));
-    let discoverer = Arc::new(Discoverer { live: live.clone(), scraper: scraper.clone(), changed: Notify::new() });
-    let reloader = Arc::new(Reloader {
-        path: path.to_owned(),
-        live: live.clone(),
-        scraper: scraper.clone(),
-        listeners: listeners.clone(),
-        discoverer: discoverer.clone(),
-        one_at_a_time: Mutex::new(()),
-        started: config,
-    });
-    let decisions = Arc::new(Decisions::default());
-    let (keys, buffered) = (KeyHasher::new(key), Arc::new(Buffered::default()));
-    let explainer = Explainer { live: live.clone(), keys: keys.clone(), buffered: buffered.clone() };
-    let proxy = Proxy {
-        live: live.clone(),
-        keys,
-        activity: activity.clone(),
-        buffered,
-        fetcher: Fetcher::default(),
-        access_log: access_log.clone(),
-        decisions: decisions.clone(),
-        traces: traces.clone(),
-    };
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let admin = Admin { live: live.clone(), reloader: reloader.clone(), decisions, explainer, since };
-
-    let edge = Edge::new(live.clone(), activity.clone(), listeners.clone()).service(proxy, &server.configuration);
-    let edge = listening(edge, &bound);
-    let admin = admin_service(admin, &sockets::bound(&sockets, Role::Admin));
-
-    let upgrades = taker.is_some();
     let heeds = Arc::new(Notify::new());
     let handing_over = Arc::new(AsyncMutex::new(()));
-    let sockets =
-        Sockets { sockets, listeners, taker, live: live.clone(), keeper: keeper.clone(), heeds: heeds.clone() };
-    let sockets = server.add_service(sockets);
-    let discovery = server.add_service(background_service("discovery", Lasting(DiscoverService(discoverer))));
-    if upgrades {
-        // The old process serves until the replicas are known.
-        sockets.add_dependency(&discovery);
-    }
-    let edge = server.add_service(edge);
-    edge.add_dependency(&sockets);
-    // Whoever connects before waits for a moment and is then served.
-    edge.add_dependency(&discovery);
-    server.add_service(admin).add_dependency(&sockets);
-    server.add_service(background_service("scrape", Lasting(ScrapeService(scraper))));
-    server.add_service(background_service("wake", Lasting(WakeService(live.clone()))));
-    server.add_service(background_service("history", Lasting(HistoryService(live.clone()))));
-    server.add_service(background_service("reload", Lasting(ReloadService(reloader))));
     let giver = Giver {
         place,
         sockets: Mutex::new(Some(Arc::new(to_hand_over))),
         key,
         live: live.clone(),
         keeper: keeper.clone(),
-        activity: activity.clone(),
+        activity: parts.activity.clone(),
         handing_over: handing_over.clone(),
-        heeds,
+        heeds: heeds.clone(),
     };
-    server.add_service(background_service(
-        "shutdown",
-        Lasting(Shutdown { activity, live, handing_over, access_log, traces, keeper: keeper.clone() }),
-    ));
+    let sockets = Sockets { sockets, listeners: parts.listeners.clone(), taker, live, keeper: keeper.clone(), heeds };
+    parts.add_services(&mut server, path, config, KeyHasher::new(key), sockets);
+    let shutdown = parts.shutdown(handing_over, keeper.clone());
+    server.add_service(background_service("shutdown", Lasting(shutdown)));
     server.run(RunArgs { shutdown_signal: Box::new(Signals(Arc::new(giver))) });
     // After SIGINT; every other end is the shutdown service's.
     keeper.inspect(|keeper| keeper.write());
     Ok(())
+}
+
+/// What several services share.
+struct Parts {
+    live: Current,
+    listeners: Arc<Listeners>,
+    activity: Arc<Activity>,
+    access_log: AccessLog,
+    traces: Option<Traces>,
+}
+
+impl Parts {
+    fn new(config: &Config, sockets: &[Socket], live: Current) -> Result<Parts, String> {
+        let bound = sockets::bound(sockets, Role::Clients);
+        Ok(Parts {
+            live,
+            listeners: Arc::new(Listeners::new(&config.listen, &bound)?),
+            activity: Arc::new(Activity::default()),
+            access_log: AccessLog::start().map_err(|error| format!("the access log has no thread: {error}"))?,
+            traces: config.traces.as_deref().map(Traces::start).transpose()?,
+        })
+    }
+
+    /// All services but the one that ends the process, each after those that it needs.
+    fn add_services(&self, server: &mut Server, path: &Path, config: Config, keys: KeyHasher, sockets: Sockets) {
+        let live = &self.live;
+        let scraper = Arc::new(Scraper::new(live.load().fleet.clone(), config.scrape.clone()));
+        let discoverer = Arc::new(Discoverer { live: live.clone(), scraper: scraper.clone(), changed: Notify::new() });
+        let reloader = Arc::new(Reloader {
+            path: path.to_owned(),
+            live: live.clone(),
+            scraper: scraper.clone(),
+            listeners: self.listeners.clone(),
+            discoverer: discoverer.clone(),
+            one_at_a_time: Mutex::new(()),
+            started: config,
+        });
+        let [clients, admins] = [Role::Clients, Role::Admin].map(|role| sockets::bound(&sockets.sockets, role));
+        let (proxy, admin) = self.proxy_and_admin(keys, reloader.clone());
+        let edge = Edge::new(live.clone(), self.activity.clone(), self.listeners.clone());
+        let edge = listening(edge.service(proxy, &server.configuration), &clients);
+
+        let upgrades = sockets.taker.is_some();
+        let sockets = server.add_service(sockets);
+        let discovery = server.add_service(background_service("discovery", Lasting(DiscoverService(discoverer))));
+        if upgrades {
+            // The old process serves until the replicas are known.
+            sockets.add_dependency(&discovery);
+        }
+        let edge = server.add_service(edge);
+        edge.add_dependency(&sockets);
+        // Whoever connects before waits for a moment and is then served.
+        edge.add_dependency(&discovery);
+        server.add_service(admin_service(admin, &admins)).add_dependency(&sockets);
+        server.add_service(background_service("scrape", Lasting(ScrapeService(scraper))));
+        server.add_service(background_service("wake", Lasting(WakeService(live.clone()))));
+        server.add_service(background_service("history", Lasting(HistoryService(live.clone()))));
+        server.add_service(background_service("reload", Lasting(ReloadService(reloader))));
+    }
+
+    /// What serves clients, and what shows it.
+    fn proxy_and_admin(&self, keys: KeyHasher, reloader: Arc<Reloader>) -> (Proxy, Admin) {
+        let (decisions, buffered) = (Arc::new(Decisions::default()), Arc::new(Buffered::default()));
+        let explainer = Explainer { live: self.live.clone(), keys: keys.clone(), buffered: buffered.clone() };
+        let proxy = Proxy {
+            live: self.live.clone(),
+            keys,
+            activity: self.activity.clone(),
+            buffered,
+            fetcher: Fetcher::default(),
+            access_log: self.access_log.clone(),
+            decisions: decisions.clone(),
+            traces: self.traces.clone(),
+        };
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        (proxy, Admin { live: self.live.clone(), reloader, decisions, explainer, since })
+    }
+
+    fn shutdown(self, handing_over: Arc<AsyncMutex<()>>, keeper: Option<Arc<Keeper>>) -> Shutdown {
+        let Parts { live, activity, access_log, traces, .. } = self;
+        Shutdown { activity, live, handing_over, access_log, traces, keeper }
+    }
 }
 
 fn listening(mut service: Service<EngineProxy>, addresses: &[SocketAddr]) -> Service<EngineProxy> {
@@ -200,65 +228,5 @@ fn raise_open_files(connections: usize) {
         }
         Ok(_) => {}
         Err(error) => warn!("the limit of open files is unknown: {error}"),
-    }
-}
-
-/// Ends at the next SIGTERM or SIGINT: whoever sends one during a shutdown does not want to wait.
-async fn another_signal() {
-    match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
-        (Ok(mut terminate), Ok(mut interrupt)) => {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-        }
-        _ => std::future::pending().await,
-    }
-}
-
-/// Ends the process once a shutdown has begun and nothing is in flight any more, or the grace period is over.
-struct Shutdown {
-    activity: Arc<Activity>,
-    live: Current,
-    handing_over: Arc<AsyncMutex<()>>,
-    access_log: AccessLog,
-    traces: Option<Traces>,
-    keeper: Option<Arc<Keeper>>,
-}
-
-impl Shutdown {
-    /// Ends when nothing is in flight any more; says why where something still is.
-    async fn nothing_in_flight(&self) -> Option<&'static str> {
-        // Until a hand-over has ended, it is open whether another process serves from now on.
-        drop(self.handing_over.lock().await);
-        // After it, what was accepted last has begun to be served by then.
-        tokio::time::sleep(self.activity.farewell()).await;
-        let grace = self.live.load().server.grace;
-        info!("shutting down: requests in flight {}, which have at most {grace:?}", self.activity.requests());
-        tokio::select! {
-            () = self.activity.idle() => None,
-            () = tokio::time::sleep(grace) => Some("the grace period is over"),
-        }
-    }
-}
-
-#[async_trait]
-impl BackgroundService for Shutdown {
-    async fn start(&self, mut shutdown: ShutdownWatch) {
-        if shutdown.wait_for(|begun| *begun).await.is_err() {
-            return;
-        }
-        let why = tokio::select! {
-            why = self.nothing_in_flight() => why,
-            () = another_signal() => Some("told a second time"),
-        };
-        match why {
-            Some(why) => warn!("{why}: requests cut off {}", self.activity.requests()),
-            None => info!("stopped: nothing was cut off"),
-        }
-        self.access_log.flush();
-        self.traces.as_ref().inspect(|traces| traces.flush());
-        self.keeper.as_ref().inspect(|keeper| keeper.write());
-        std::process::exit(0);
     }
 }

@@ -36,6 +36,10 @@ pub async fn peer(context: &mut Context) -> Result<Box<HttpPeer>> {
                 let connect = in_flight.model().settings().timeouts.connect;
                 peer.options.connection_timeout = Some(connect);
                 peer.options.total_connection_timeout = Some(connect);
+                if context.switches {
+                    // Over HTTP/2 nothing is upgraded.
+                    peer.options.set_http_version(1, 1);
+                }
                 Dial::take(&mut peer);
                 if context.once_more_here {
                     // Connections are shared only within a group: alone in one, it gets a fresh connection.

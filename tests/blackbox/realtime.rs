@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::harness::client::status;
+use crate::harness::engine::Speaks;
 use crate::harness::*;
 
 const SWITCHES: &str = "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
@@ -166,6 +167,26 @@ async fn another_replica_is_tried_when_one_refuses_and_an_engine_may_decline() {
     engines[1].reports(vllm::USAGE);
     assert_eq!(client.ask(&Ask::chat("m", "Hello.")).await.status, 200);
     balancer.idle().await;
+}
+
+/// Over HTTP/2 nothing is upgraded: an engine that speaks both is asked over HTTP/1.1.
+#[tokio::test]
+async fn an_engine_of_http2_is_asked_over_http1() {
+    let pki = Pki::new();
+    let acceptor = pki.issue("engine", "127.0.0.1").acceptor(&["h2", "http/1.1"]);
+    let engine = Engine::speaking(Speaks { tls: Some(acceptor), http2: true }, 1).await;
+    let replica = json!({"url": engine.url(), "http2": "on", "tls": {"ca": pki.ca()}});
+    let balancer = Balancer::start(json!({"models": [{"name": "m", "replicas": [replica]}]})).await;
+    for _ in 0..2 {
+        balancer.ask(&Ask::chat("m", "Hello.")).await.from(&engine);
+        assert!(engine.last().head.start.ends_with("HTTP/2"), "{:?}", engine.last().head);
+        talks(&engine, &Gate::shut());
+        let mut client = opened(&balancer, &handshake("/v1/realtime")).await;
+        client.send_bytes(HELLO).await;
+        reads(&mut client, AUDIO).await;
+        assert!(engine.last().head.start.ends_with("HTTP/1.1"), "{:?}", engine.last().head);
+        engine.reports(vllm::USAGE);
+    }
 }
 
 #[tokio::test]

@@ -77,6 +77,11 @@ impl Rank {
         }
     }
 
+    /// Whether the engine has died. It does not come back.
+    pub fn is_dead(&self) -> bool {
+        self.commands.is_closed()
+    }
+
     /// The figures after the last step.
     pub fn stats(&self) -> Stats {
         self.stats.lock().clone()

@@ -104,7 +104,8 @@ impl Replica {
         let process = Arc::new(Process::start(&self.settings, self.faults.clone()));
         let router = api::router(process);
         let mut connections = JoinSet::new();
-        let mut engine_dead = false;
+        // The process before may have ended while the next fault had begun.
+        let mut engine_dead = *self.faults.borrow() == Fault::EngineDead;
         loop {
             tokio::select! {
                 connection = self.port.accept() => {

@@ -166,6 +166,23 @@ async fn a_dead_engine_ends_its_streams_with_an_error_and_fails_its_health() {
     assert_eq!(post(replica, "/v1/chat/completions", &chat(1)).await.status, 200);
 }
 
+/// The process after it is new, whatever was before it.
+#[tokio::test]
+async fn an_engine_that_is_dead_from_the_start_is_replaced_too() {
+    let (fleet, replica) = unhurried().await;
+    set(&fleet, json!({"kind": "die"})).await;
+    eventually_refuses(replica).await;
+    set(&fleet, json!({"kind": "engine_dead"})).await;
+    eventually(
+        "it is there and dead",
+        async || matches!(try_get(replica, "/health").await, Ok(answer) if answer.status == 503),
+    )
+    .await;
+    set(&fleet, json!({"kind": "ok"})).await;
+    eventually_healthy(replica).await;
+    assert_eq!(post(replica, "/v1/chat/completions", &chat(1)).await.status, 200);
+}
+
 #[tokio::test]
 async fn slow_stretches_every_step() {
     let (fleet, _) = unhurried().await;

@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use self::error::ApiError;
 use super::fault::Fault;
 use super::process::{Process, unix_s};
+use super::rank::Rank;
 use super::{render, tokens};
 use crate::engine::FinishReason;
 
@@ -65,9 +66,10 @@ async fn refuse_while_starting(State(process): State<Arc<Process>>, request: Req
 }
 
 async fn health(State(process): State<Arc<Process>>) -> StatusCode {
-    match *process.faults.borrow() {
-        Fault::EngineDead => StatusCode::SERVICE_UNAVAILABLE,
-        _ => StatusCode::OK,
+    // Also between the end of the fault and that of the process: a balancer may ask at that very moment.
+    match *process.faults.borrow() == Fault::EngineDead || process.ranks.iter().any(Rank::is_dead) {
+        true => StatusCode::SERVICE_UNAVAILABLE,
+        false => StatusCode::OK,
     }
 }
 

@@ -17,6 +17,7 @@ pub enum Exceeded {
 }
 
 impl Exceeded {
+    /// Whole seconds after which another try makes sense.
     pub fn retry_after_s(self) -> u64 {
         match self {
             Exceeded::Rate { retry_after_s }
@@ -69,6 +70,9 @@ impl Default for Used {
 
 impl Limits {
     /// Counts a request in.
+    ///
+    /// # Errors
+    /// If that is one too many, at once or in this minute.
     pub fn enter(&self, caller: &Caller, now: Time) -> Result<(), Exceeded> {
         let mut used = self.0.lock();
         used.bucket = used.with_another(caller, now)?;
@@ -77,6 +81,9 @@ impl Limits {
     }
 
     /// Whether a request could be counted in, and its conversation. Counts nothing.
+    ///
+    /// # Errors
+    /// If not.
     pub fn would_take(&self, caller: &Caller, conversation: Option<Key>, now: Time) -> Result<(), Exceeded> {
         let used = self.0.lock();
         used.with_another(caller, now)?;
@@ -84,6 +91,9 @@ impl Limits {
     }
 
     /// Counts the conversation of a request in, once for all of its turns.
+    ///
+    /// # Errors
+    /// If that is one too many.
     pub fn converse(&self, caller: &Caller, conversation: Key, now: Time) -> Result<(), Exceeded> {
         let Some(most) = caller.conversations else { return Ok(()) };
         let mut used = self.0.lock();
@@ -106,6 +116,7 @@ impl Limits {
         }
     }
 
+    /// Requests counted in and not yet out.
     pub fn in_flight(&self) -> u32 {
         self.0.lock().in_flight
     }

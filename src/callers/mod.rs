@@ -78,6 +78,7 @@ fn keys(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
 }
 
 impl Caller {
+    /// As configured: for logs, labels and pages.
     pub fn name(&self) -> &str {
         &self.settings.name
     }

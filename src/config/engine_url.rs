@@ -13,6 +13,8 @@ pub struct EngineUrl {
 }
 
 impl EngineUrl {
+    /// Reads one, as it stands in the file.
+    ///
     /// # Errors
     /// What was expected instead, in words.
     pub fn parse(text: &str) -> Result<EngineUrl, &'static str> {

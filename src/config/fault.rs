@@ -62,6 +62,7 @@ impl Faults {
         Faults::new(path, vec![fault])
     }
 
+    /// In the order of their lines.
     pub fn iter(&self) -> impl Iterator<Item = &Fault> {
         self.faults.iter()
     }

@@ -63,6 +63,17 @@ impl Proxy {
                 return Ok(true);
             }
         };
+        self.read_and_route(session, context, &endpoint).await?;
+        Ok(false)
+    }
+
+    /// Reads the body of a request that is for an engine, and waits until it is known which.
+    async fn read_and_route(
+        &self,
+        session: &mut Session,
+        context: &mut Context,
+        endpoint: &Endpoint,
+    ) -> Result<(), Stopped> {
         context.switches = endpoint.kind == Kind::Realtime;
         callers::admit(context)?;
         let limits: Limits = context.live.server.limits.clone();
@@ -77,7 +88,7 @@ impl Proxy {
         let address = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip());
         let came = Came { header: session.req_header(), body: &body, caller: context.caller.as_deref(), address };
         rehearse("intake");
-        let mut asked = understand(&context.live, &self.keys, &endpoint, &came)?;
+        let mut asked = understand(&context.live, &self.keys, endpoint, &came)?;
         callers::allow(context, &asked)?;
         context.model = Some(asked.model.clone());
         let routed = asked.route()?;
@@ -97,7 +108,7 @@ impl Proxy {
             }
             Routed::Gone => return Err(OwnError::ResponseGone.into()),
         });
-        Ok(false)
+        Ok(())
     }
 }
 

@@ -5,7 +5,8 @@ use memchr::memmem;
 /// Limits of what is read: more parts, more headers in one, or a longer model name make the body one that names no model.
 const PARTS_MAX: usize = 128;
 const PART_HEADERS_MAX: usize = 16;
-const MODEL_BYTES_MAX: usize = 256;
+/// In characters, as configured names have at most.
+const MODEL_MAX: usize = 256;
 /// RFC 2046, section 5.1.1.
 const BOUNDARY_BYTES_MAX: usize = 70;
 
@@ -48,7 +49,7 @@ fn model_in(part: &[u8]) -> Option<Option<&str>> {
         return Some(None);
     }
     let value = std::str::from_utf8(&part[length..]).ok()?;
-    (value.len() <= MODEL_BYTES_MAX).then_some(Some(value))
+    (value.chars().take(MODEL_MAX + 1).count() <= MODEL_MAX).then_some(Some(value))
 }
 
 fn boundary(content_type: &str) -> Option<&str> {

@@ -57,14 +57,18 @@ async fn forty_megabytes_arrive_in_every_framing() {
         }))
         .await;
         let secure = balancer.output.line("address", |line| balancer::address(line, "listening on https://")).await;
-        let shaken = pki.client().alpn(&["h2"]).connect(secure, "balancer.test").await.expect("a handshake");
+        let shaken = async |protocol| {
+            pki.client().alpn(&[protocol]).connect(secure, "balancer.test").await.expect("a handshake")
+        };
         let (mut h1, mut h2) = (balancer.client().await, H2Client::connect(balancer.listen).await);
-        let mut h2_secure = H2Client::over(shaken).await;
+        let (mut h1_secure, mut h2_secure) =
+            (Client::over(shaken("http/1.1").await), H2Client::over(shaken("h2").await).await);
         for ask in asks(&body) {
-            for way in 0..3 {
+            for way in 0..4 {
                 let answer = match way {
                     0 => h1.ask(&ask).await,
                     1 => h2.ask(&ask).await,
+                    2 => h1_secure.ask(&ask).await,
                     _ => h2_secure.ask(&ask).await,
                 };
                 let what = format!("way {way}, pieces {:?}, to {}", ask.chunks_of, engine.url());

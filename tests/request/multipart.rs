@@ -27,6 +27,8 @@ fn the_model_is_found_before_and_after_the_file() {
     assert_eq!(model(TYPE, preamble.as_bytes()), Some("whisper-1"));
     assert_eq!(model(TYPE, form(&[named, part("name=\"model\"", "last")]).as_bytes()), Some("last"));
     assert_eq!(model(TYPE, form(&[part("name=\"model\"", "")]).as_bytes()), Some(""));
+    let longest = "é".repeat(256);
+    assert_eq!(model(TYPE, form(&[part("name=\"model\"", &longest)]).as_bytes()), Some(longest.as_str()));
 }
 
 #[test]

@@ -20,8 +20,8 @@ from knee import SLOW
 from scrape import scrape, total
 from servers import Balancer, Engine, Failure, Servers
 
-# A prefill of seconds, on one core.
-WORDS = 2500
+# A prefill of two seconds or more, on one core.
+WORDS = 5000
 MAX_MODEL_LEN = 8192
 # Each dialect, streamed and not, once for each replica.
 ASKS = [(dialect, streamed) for dialect in (OpenAiChat, AnthropicMessages) for streamed in (True, False)] * 2
@@ -57,7 +57,7 @@ def play(homing, number):
         began = time.monotonic()
         answers = [pool.submit(ask, balancer.url, index, *one) for index, one in enumerate(ASKS)]
         wait_for(f"{len(ASKS)} requests in flight", lambda: in_flight(balancer) == len(ASKS))
-        time.sleep(1)
+        time.sleep(0.5)
         generated = total(scrape(victim.url), "vllm:generation_tokens_total")
         if generated > 0:
             yield f"{victim.name} had generated {generated:.0f} tokens already: the prefill is too short to be met"

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::Engine;
 use crate::config::Secret;
+use crate::metrics::METRICS;
 
 /// Bytes of an answer to `/health`: vLLM sends none.
 const HEALTH_MAX: u64 = 64 << 10;
@@ -98,6 +99,7 @@ impl Fetcher {
         let mut body = BytesMut::new();
         while let Some(chunk) = session.read_response_body().await? {
             if body.len() as u64 + chunk.len() as u64 > bytes_max {
+                METRICS.limits_hit.with_label_values(&["fetch_size"]).inc();
                 return Error::e_explain(ErrorType::ReadError, format!("more than {bytes_max} bytes"));
             }
             body.extend_from_slice(&chunk);
@@ -110,6 +112,7 @@ impl Fetcher {
 async fn within(time_max: Duration, fetch: impl Future<Output = Result<Answer>>) -> Result<Answer> {
     tokio::time::timeout(time_max, fetch)
         .await
+        .inspect_err(|_| METRICS.limits_hit.with_label_values(&["fetch_time"]).inc())
         .or_err_with(ErrorType::ReadTimedout, || format!("no whole answer within {time_max:?}"))?
 }
 

@@ -14,12 +14,12 @@ const ESTABLISHED: u8 = 1;
 /// `TCP_FIN_WAIT1` and `TCP_FIN_WAIT2`, of the same place: this side has closed, the other has not.
 const WAITING_FOR_CLOSE: [u8; 2] = [4, 5];
 
-/// Whether the client has closed its side or its connection is gone; none where the system does not tell.
+/// Whether the client has closed its side or its connection is gone. No, where the system does not tell.
 ///
 /// Reading notices that too, but only until a byte of the client's next request has come: from then on a departure would
 /// stand unread behind it.
-pub fn has_left(socket: Option<&SocketDigest>) -> Option<bool> {
-    Some(socket?.tcp_info()?.tcpi_state != ESTABLISHED)
+pub fn has_left(socket: Option<&SocketDigest>) -> bool {
+    socket.and_then(SocketDigest::tcp_info).is_some_and(|info| info.tcpi_state != ESTABLISHED)
 }
 
 /// Ends when the client has closed its side too, after ours was closed. To drop a connection before that may reset it, and

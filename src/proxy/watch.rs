@@ -33,7 +33,7 @@ impl Watch {
 async fn look(client: Option<Arc<SocketDigest>>, patience: Option<Arc<Patience>>) -> Box<Error> {
     loop {
         pingora_timeout::sleep(LOOK_EVERY).await;
-        if presence::has_left(client.as_deref()) == Some(true) {
+        if presence::has_left(client.as_deref()) {
             return Error::explain(ErrorType::ConnectionClosed, "the client left while its next request was waiting");
         }
         if let Some(end) = patience.as_ref().and_then(|patience| patience.reached()) {

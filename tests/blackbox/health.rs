@@ -50,12 +50,12 @@ async fn three_failures_take_a_replica_out_and_a_good_one_brings_it_back() {
 
 #[tokio::test]
 async fn a_scrape_that_is_slow_or_endless_fails() {
-    let answers: [(&str, Answer); 3] = [
-        ("hangs", Answer::new().wait(&Gate::shut())),
-        ("hangs within", Answer::new().send(answer::stream_head()).wait(&Gate::shut())),
-        ("is too large", Answer::whole("200 OK", &[], &b"# a comment\n".repeat(1000))),
+    let answers: [(&str, Answer, &str); 3] = [
+        ("hangs", Answer::new().wait(&Gate::shut()), "fetch_time"),
+        ("hangs within", Answer::new().send(answer::stream_head()).wait(&Gate::shut()), "fetch_time"),
+        ("is too large", Answer::whole("200 OK", &[], &b"# a comment\n".repeat(1000)), "fetch_size"),
     ];
-    for (what, answer) in answers {
+    for (what, answer, limit) in answers {
         let engines = engines::<2>().await;
         let mut config = one_model(&engines, json!({}));
         config["scrape"] = json!({"interval": "100 ms", "timeout": "200 ms", "max_size": "8 KiB"});
@@ -63,6 +63,7 @@ async fn a_scrape_that_is_slow_or_endless_fails() {
         let up = balancer.scraped().await.state(&engines[0]).to_string();
         engines[0].answers_all_probes(answer);
         balancer.routing_when(what, |routing| routing.state(&engines[0]) != up).await;
+        assert!(balancer.metrics().await.sum("homing_limits_hit_total", &[("limit", limit)]) >= 3.0, "{what}");
     }
 }
 

@@ -204,7 +204,8 @@ fn pingora_configuration(config: &Config) -> ServerConf {
         work_stealing: false,
         grace_period_seconds: Some(PINGORA_GRACE.as_secs()),
         max_retries: PINGORA_TRIES,
-        upstream_keepalive_pool_size: POOL_SIZE,
+        // Pingora keeps so many for each thread.
+        upstream_keepalive_pool_size: POOL_SIZE.div_ceil(config.server.threads),
         ..ServerConf::default()
     }
 }

@@ -71,6 +71,10 @@ impl Coalescing {
             }
             let of_head = written.min(self.head.len());
             self.head.advance(of_head);
+            if self.head.is_empty() {
+                // It would keep its memory for as long as the connection is open.
+                self.head = Bytes::new();
+            }
             if written > of_head {
                 return Poll::Ready(Ok(written - of_head));
             }

@@ -39,6 +39,7 @@ mod panics;
 mod parking;
 mod parking_bounds;
 mod placement;
+mod pool;
 mod ranks;
 mod realtime;
 mod reload;

@@ -41,8 +41,9 @@ pub async fn peer(context: &mut Context) -> Result<Box<HttpPeer>> {
                     peer.options.set_http_version(1, 1);
                 }
                 Dial::take(&mut peer);
-                if context.once_more_here {
-                    // Connections are shared only within a group: alone in one, it gets a fresh connection.
+                if context.once_more_here || context.switches {
+                    // Connections are shared only within a group: alone in one, it gets a fresh connection. What switches
+                    // needs one that holds its head back, and those kept of an engine of HTTP/2 do not.
                     peer.group_key = own_group(context);
                 }
                 return Ok(Box::new(peer));

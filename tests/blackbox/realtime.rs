@@ -189,6 +189,24 @@ async fn an_engine_of_http2_is_asked_over_http1() {
     }
 }
 
+/// An engine that agreed to HTTP/1.1 only: a connection kept from another request is no good for one that switches.
+#[tokio::test]
+async fn it_gets_a_connection_of_its_own() {
+    let pki = Pki::new();
+    let acceptor = pki.issue("engine", "127.0.0.1").acceptor(&["http/1.1"]);
+    let engine = Engine::speaking(Speaks { tls: Some(acceptor), http2: false }, 1).await;
+    let replica = json!({"url": engine.url(), "http2": "on", "tls": {"ca": pki.ca()}});
+    let balancer = Balancer::start(json!({"models": [{"name": "m", "replicas": [replica]}]})).await;
+    for _ in 0..2 {
+        balancer.ask(&Ask::chat("m", "Hello.")).await.from(&engine);
+        balancer.idle().await;
+        talks(&engine, &Gate::shut());
+        opened(&balancer, &handshake("/v1/realtime")).await;
+        assert_eq!(engine.last().nth_on_connection, 0);
+        engine.reports(vllm::USAGE);
+    }
+}
+
 #[tokio::test]
 async fn without_an_upgrade_it_is_refused() {
     let engine = Engine::start().await;

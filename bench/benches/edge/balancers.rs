@@ -10,6 +10,9 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
+/// The first is what the others are compared to.
+pub const BALANCERS: [&str; 4] = ["nginx", "HAProxy", "bare Pingora", "Homing"];
+
 /// Time to accept a connection after the start.
 const START_MAX: Duration = Duration::from_secs(10);
 
@@ -33,7 +36,7 @@ pub struct Balancer {
 /// When one does not start.
 pub async fn start_all(programs: &Programs, folder: &Path, engines: &[SocketAddr]) -> io::Result<Vec<Balancer>> {
     let mut balancers = Vec::new();
-    for name in ["nginx", "HAProxy", "bare Pingora", "Homing"] {
+    for name in BALANCERS {
         let address = free_address()?;
         let command = match name {
             "nginx" => nginx(programs, folder, address, engines)?,

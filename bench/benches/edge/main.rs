@@ -17,7 +17,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use balancers::{Balancer, Programs};
+use balancers::{BALANCERS, Balancer, Programs};
 use load::Load;
 use report::Row;
 use upstream::Paces;
@@ -113,21 +113,20 @@ async fn measure(wanted: &str) -> io::Result<Vec<Row>> {
     let folder = tempfile::tempdir()?;
     let paces = Paces::default();
     let engines = upstream::start(ENGINES, &paces).await?;
-    let balancers = balancers::start_all(&programs, folder.path(), &engines).await?;
     let mut rows = Vec::new();
     for load in LOADS.iter().filter(|load| load.name.contains(wanted)) {
-        let mut taken: Vec<Taken> = balancers.iter().map(|_| Taken::default()).collect();
-        for round in 0..=rounds {
+        let mut taken: [Taken; BALANCERS.len()] = Default::default();
+        for _ in 0..rounds {
+            // New processes each time: how one happens to lie in memory makes up to a fifth.
+            let balancers = balancers::start_all(&programs, folder.path(), &engines).await?;
             for (balancer, taken) in balancers.iter().zip(&mut taken) {
+                one(load, balancer, &paces).await?;
                 let (cpu_us, per_second) = one(load, balancer, &paces).await?;
-                // The first round warms up.
-                if round > 0 {
-                    taken.cpu_us.push(cpu_us);
-                    taken.per_second.push(per_second);
-                }
+                taken.cpu_us.push(cpu_us);
+                taken.per_second.push(per_second);
             }
         }
-        rows.extend(rows_of(load, &balancers, &taken));
+        rows.extend(rows_of(load, &taken));
     }
     Ok(rows)
 }
@@ -141,17 +140,17 @@ async fn one(load: &Load, balancer: &Balancer, paces: &Paces) -> io::Result<(f64
     Ok(((balancer.cpu_s()? - before) * 1e6 / count, count / took.as_secs_f64()))
 }
 
-fn rows_of(load: &Load, balancers: &[Balancer], taken: &[Taken]) -> Vec<Row> {
+fn rows_of(load: &Load, taken: &[Taken]) -> Vec<Row> {
     let nginx = &taken[0];
-    let rows = balancers.iter().zip(taken).flat_map(|(balancer, taken)| {
-        let what = format!("{}: {}", load.name, balancer.name);
+    let rows = BALANCERS.iter().zip(taken).flat_map(|(balancer, taken)| {
+        let what = format!("{}: {balancer}", load.name);
         // Each round against nginx in that round.
         let ratio = |of: &[f64], to: &[f64]| median(of.iter().zip(to).map(|(of, to)| of / to));
         let cpu = Row::new(&what, median(taken.cpu_us.iter().copied()), format!("CPU µs/{}", load.each))
             .ratio(ratio(&taken.cpu_us, &nginx.cpu_us));
         let per_second = Row::new(&what, median(taken.per_second.iter().copied()), format!("{}s/s", load.each))
             .ratio(ratio(&taken.per_second, &nginx.per_second));
-        [if balancer.name == "Homing" { cpu.at_most(reach(load)) } else { cpu }, per_second]
+        [if *balancer == "Homing" { cpu.at_most(reach(load)) } else { cpu }, per_second]
     });
     rows.collect()
 }

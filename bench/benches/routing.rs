@@ -43,7 +43,7 @@ fn main() {
     let what = "a new conversation, 1000 replicas of which one has come back, admission auto";
     rows.push(new(what, with_one_back).at_most(10.0));
     let parked = full_router(64, Admission::default(), 1.0, CONVERSATIONS);
-    rows.push(new("a new conversation that has to wait, 64 replicas", parked));
+    rows.push(waiting("a new conversation that has to wait, 64 replicas", parked));
     let mut kept = full_router(8, Admission::default(), 0.5, CONVERSATIONS);
     rows.push(time("saving 100,000 conversations, for which the router is locked", || {
         _ = black_box(kept.save(Time(0)))
@@ -92,7 +92,9 @@ fn full_router(replicas: usize, admission: Admission, filled: f64, conversations
     for engine in 0..replicas {
         router.read(engine, &[reading], Time(0));
     }
-    (0..conversations).for_each(|conversation| serve(&mut router, conversation));
+    for conversation in 0..conversations {
+        serve(&mut router, conversation, Time(0));
+    }
     router
 }
 
@@ -117,13 +119,15 @@ fn ask(conversation: u128) -> Ask {
     Ask { bytes: 4 * TOKENS.prompt, ..Ask::of(Some(key)) }
 }
 
-/// A turn comes and ends. If it is parked, its client leaves.
-fn serve(router: &mut Router, conversation: u128) {
-    match router.route(black_box(&ask(conversation)), Time(0)) {
-        Some(Verdict::Go(turn)) => _ = router.finish(&turn, Some(TOKENS), Time(0)),
-        Some(Verdict::Parked(ticket)) => router.leave(ticket, Time(0)),
+/// A turn comes and ends. If it is parked, its client leaves. Returns whether it was.
+fn serve(router: &mut Router, conversation: u128, now: Time) -> bool {
+    let verdict = router.route(black_box(&ask(conversation)), now);
+    match &verdict {
+        Some(Verdict::Go(turn)) => _ = router.finish(turn, Some(TOKENS), now),
+        Some(Verdict::Parked(ticket)) => router.leave(*ticket, now),
         _ => {}
     }
+    matches!(verdict, Some(Verdict::Parked(_)))
 }
 
 /// Turns of known conversations, all over the table.
@@ -131,15 +135,25 @@ fn sticky(what: &str, mut router: Router) -> Row {
     let mut turn = 0;
     time(what, || {
         turn = (turn + 7919) % CONVERSATIONS;
-        serve(&mut router, turn);
+        assert!(!serve(&mut router, turn, Time(0)), "it has its place");
     })
 }
 
+/// One each millisecond: by the time that a place is needed, those before have left it.
 fn new(what: &str, mut router: Router) -> Row {
+    let mut come = 0;
+    time(what, || {
+        come += 1;
+        assert!(!serve(&mut router, CONVERSATIONS + u128::from(come), Time(come)), "there is a place");
+    })
+}
+
+/// All at the same time, in which no place becomes free.
+fn waiting(what: &str, mut router: Router) -> Row {
     let mut conversation = CONVERSATIONS;
     time(what, || {
         conversation += 1;
-        serve(&mut router, conversation);
+        assert!(serve(&mut router, conversation, Time(0)), "there is no place");
     })
 }
 
